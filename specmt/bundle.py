@@ -1,0 +1,177 @@
+"""A model as a directory: `manifest.json`, `tokenizer.model`, `model.safetensors`. Checked on load; nothing is unpickled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from specmt.architecture import Architecture
+from specmt.errors import BundleError
+from specmt.files import atomic_path, file_digest, write_json
+from specmt.vocabulary import Vocabulary
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+TOKENIZER = "tokenizer.model"
+WEIGHTS = "model.safetensors"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class DecodingDefaults:
+    """How the pair decodes unless the user says otherwise; tuned on validation data."""
+
+    draft_length: int
+    """`[MASK]` slots an iteration."""
+    beta: int
+    """Candidates of the verifier among which a draft token is accepted; 1 is strict."""
+    tau: float
+    """How far behind the best candidate an accepted one may be, in nats."""
+    length_penalty: float = 1.0
+    """Exponent of the length (tokens) by which beam search divides a log-probability."""
+    max_tokens_factor: float = 2.0
+    max_tokens_offset: int = 10
+    """A translation has at most factor · source tokens + offset tokens, end-of-sentence included."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A checked bundle. `files` maps each file's name to its SHA-256."""
+
+    path: Path
+    source_language: str
+    target_language: str
+    architecture: Architecture
+    decoding: DecodingDefaults
+    files: Mapping[str, str]
+    training: Mapping[str, Any]
+    """How it was trained: configuration and package versions."""
+    scores: Mapping[str, Any]
+    """Its evaluation on the validation set."""
+
+    def vocabulary(self) -> Vocabulary:
+        """Raises:
+        BundleError: the tokenizer is not one that this program can use.
+        """
+        path = self.path / TOKENIZER
+        try:
+            return Vocabulary(path.read_bytes())
+        except ValueError as error:
+            raise BundleError(f"{path}: {error}") from None
+
+    @property
+    def weights_path(self) -> Path:
+        """The weights as safetensors."""
+        return self.path / WEIGHTS
+
+
+def load_bundle(path: Path) -> Bundle:
+    """Read the manifest and check every file's digest.
+
+    Raises:
+        BundleError: no bundle there, a newer format, a missing or altered file.
+    """
+    manifest = _read_manifest(path)
+    version = manifest.get("format_version")
+    if not isinstance(version, int) or version < 1:
+        raise BundleError(f"{path / MANIFEST}: no format_version; not a bundle's manifest")
+    if version > FORMAT_VERSION:
+        raise BundleError(f"{path}: format {version} is newer than this program's {FORMAT_VERSION}; upgrade specmt")
+    bundle = _parse(path, manifest)
+    for name, digest in bundle.files.items():
+        _check_file(path / name, digest)
+    for name in (TOKENIZER, WEIGHTS):
+        if name not in bundle.files:
+            raise BundleError(f"{path / MANIFEST}: files: {name} is not listed")
+    return bundle
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    if not path.is_dir():
+        raise BundleError(f"{path}: no such model directory")
+    try:
+        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BundleError(f"{path}: no {MANIFEST}; not a model directory") from None
+    except (OSError, ValueError, RecursionError):
+        raise BundleError(f"{path / MANIFEST}: damaged: not JSON") from None
+    if not isinstance(manifest, dict):
+        raise BundleError(f"{path / MANIFEST}: damaged: not an object")
+    return manifest
+
+
+def _parse(path: Path, manifest: dict[str, Any]) -> Bundle:
+    def take(key: str, parse: Callable[[Any], T]) -> T:
+        try:
+            return parse(manifest[key])
+        except (KeyError, TypeError, ValueError):
+            raise BundleError(f"{path / MANIFEST}: {key} is missing or damaged") from None
+
+    return Bundle(
+        path,
+        take("source_language", str),
+        take("target_language", str),
+        take("architecture", lambda value: _dataclass(Architecture, value)),
+        take("decoding", lambda value: _dataclass(DecodingDefaults, value)),
+        take("files", _file_digests),
+        take("training", dict),
+        take("scores", dict),
+    )
+
+
+def _dataclass(cls: type[T], values: Any) -> T:
+    types = {"int": int, "float": (int, float)}
+    for field in fields(cls):  # type: ignore[arg-type]
+        if field.name in values and not isinstance(values[field.name], types[str(field.type)]):
+            raise ValueError(field.name)
+    return cls(**values)
+
+
+def _file_digests(values: Any) -> dict[str, str]:
+    files = dict(values)
+    if not all(isinstance(name, str) and Path(name).name == name for name in files):
+        raise ValueError("files must lie in the bundle")
+    return files
+
+
+def _check_file(path: Path, digest: str) -> None:
+    try:
+        found = file_digest(path)
+    except FileNotFoundError:
+        raise BundleError(f"{path}: missing; copy the model again") from None
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
+    if found != digest:
+        raise BundleError(f"{path}: altered or damaged (SHA-256 differs from the manifest); copy the model again")
+
+
+def write_bundle(
+    path: Path,
+    *,
+    languages: tuple[str, str],
+    architecture: Architecture,
+    decoding: DecodingDefaults,
+    write_files: Callable[[Path], None],
+    training: Mapping[str, Any],
+    scores: Mapping[str, Any],
+) -> None:
+    """Write a bundle atomically; `write_files` puts all files but the manifest into the folder it is given."""
+    with atomic_path(path) as folder:
+        folder.mkdir(parents=True)
+        write_files(folder)
+        files = {file.name: file_digest(file) for file in sorted(folder.iterdir())}
+        manifest = {
+            "format_version": FORMAT_VERSION,
+            "source_language": languages[0],
+            "target_language": languages[1],
+            "architecture": asdict(architecture),
+            "decoding": asdict(decoding),
+            "files": files,
+            "training": dict(training),
+            "scores": dict(scores),
+        }
+        write_json(folder / MANIFEST, manifest)

@@ -1,0 +1,218 @@
+"""Training configuration: one frozen dataclass per YAML section; each field is declared, documented and defaulted here.
+
+pydantic checks types and ranges and refuses unknown keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, dataclass_transform
+
+import yaml
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from specmt.errors import ConfigError
+
+Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def _section(cls: type) -> type:
+    return dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))(cls)
+
+
+@_section
+class CorpusConfig:
+    """One parallel corpus. `path`: a `.tsv[.xz|.gz]` file, or the common start of `PATH.de` and `PATH.en`."""
+
+    path: str
+    repeat: Positive = 1
+    """How often its pairs stand in an epoch."""
+    limit: Count = 0
+    """Pairs taken, the first ones of the file; 0 takes all."""
+    distil: bool = True
+    """Whether the drafter learns from the verifier's translations of its sources."""
+
+
+@_section
+class DataConfig:
+    """The language pair and its corpora. Relative paths start from `folder`."""
+
+    source_language: str
+    target_language: str
+    folder: str = "."
+    """Where the corpora are; relative to the working directory."""
+    train: Annotated[list[CorpusConfig], Field(min_length=1)]
+    valid: Annotated[list[CorpusConfig], Field(min_length=1)]
+    max_tokens: Positive = 100
+    """Longest side of a training pair, in tokens."""
+    max_length_ratio: float = 2.5
+    """Longer side over shorter side of a training pair, in tokens."""
+
+
+@_section
+class TokenizerConfig:
+    """The joint SentencePiece model."""
+
+    vocabulary_size: Annotated[int, Field(ge=16, multiple_of=8)] = 8000
+    """Pieces, special ones included; a multiple of 8."""
+    character_coverage: Share = 0.9998
+    """Share of the characters of the corpora that get a piece of their own."""
+
+
+@_section
+class OptimizerConfig:
+    """Adam with a linear warm-up and a linear decay to zero at the last update."""
+
+    max_updates: Positive
+    batch_tokens: Positive = 2048
+    """Longest batch, in tokens of the longer side, padding included."""
+    learning_rate: float = 1e-3
+    """At the end of the warm-up."""
+    warmup_updates: Count = 500
+    weight_decay: float = 0.0
+    clip_norm: float = 1.0
+    """Largest norm of a gradient."""
+    checkpoint_updates: Positive = 250
+    """Updates between checkpoints and validations."""
+    average_checkpoints: Positive = 3
+    """Last checkpoints whose weights are averaged."""
+    patience: Count = 0
+    """Validations without a better loss after which training ends; 0 never ends early."""
+
+
+@_section
+class VerifierConfig:
+    """The autoregressive Transformer: a plain fairseq `transformer`, pre-norm, embeddings shared."""
+
+    width: Positive = 256
+    """Units of a hidden state."""
+    feed_forward_width: Positive = 1024
+    heads: Positive = 4
+    encoder_layers: Positive = 6
+    decoder_layers: Positive = 3
+    dropout: Share = 0.1
+    label_smoothing: Share = 0.1
+    optimizer: OptimizerConfig
+
+
+@_section
+class DistillationConfig:
+    """Sequence-level distillation: the verifier's greedy output over the training sources."""
+
+    batch_tokens: Positive = 6000
+    """Source tokens decoded at a time, padding included."""
+
+
+@_section
+class DrafterConfig:
+    """The mask-predict drafter over the verifier's encoder output and decoder states."""
+
+    layers: Positive = 1
+    draft_length: Positive = 10
+    """`[MASK]` slots in training: the most that can be drafted."""
+    bigram_rank: Positive = 64
+    """Rank of the term that ties a slot's token to the one before it."""
+    dropout: Share = 0.1
+    label_smoothing: Share = 0.1
+    blocks: Positive = 4
+    """Blocks of slots trained at random places of each sentence, in one pass."""
+    glancing_start: Share = 0.5
+    """Share of the wrong slots that training reveals, at the first update."""
+    glancing_end: Share = 0.3
+    """The same at the last update."""
+    optimizer: OptimizerConfig
+
+
+@_section
+class ExportConfig:
+    """Decoding defaults that the bundle's manifest carries. See `specmt.bundle`."""
+
+    draft_length: Positive = 8
+    beta: Positive = 3
+    tau: Annotated[float, Field(ge=0)] = 1.0
+    """Nats."""
+
+
+@_section
+class RuntimeConfig:
+    """How training runs on this machine; changes nothing but speed and rounding."""
+
+    threads: Positive = 2
+    bf16: bool = False
+    """bfloat16 autocast: about twice as fast from width 256 up on processors that have it, slower below."""
+    seed: Count = 1
+
+
+@_section
+class Config:
+    """A whole training run."""
+
+    name: str
+    output: str
+    """Folder of checkpoints, logs and the bundle; relative to the working directory."""
+    data: DataConfig
+    tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
+    verifier: VerifierConfig
+    distillation: DistillationConfig = Field(default_factory=DistillationConfig)
+    drafter: DrafterConfig
+    export: ExportConfig = Field(default_factory=ExportConfig)
+    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
+
+
+def load_config(path: Path, overrides: list[str]) -> Config:
+    """Read a YAML file, apply `key=value` overrides (dotted keys, YAML values), and check it.
+
+    Raises:
+        ConfigError: unreadable, not YAML, an unknown key, a missing one, a wrong type or value; names file and key.
+    """
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: expected sections such as `data:`, found {type(values).__name__}")
+    for override in overrides:
+        _override(values, override)
+    try:
+        config = TypeAdapter(Config).validate_python(values)
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {_first_mistake(error)}") from None
+    if config.verifier.width % config.verifier.heads:
+        raise ConfigError(f"{path}: verifier.width: must be a multiple of verifier.heads")
+    if config.export.draft_length > config.drafter.draft_length:
+        raise ConfigError(f"{path}: export.draft_length: must not exceed drafter.draft_length")
+    return config
+
+
+def _override(values: dict[str, Any], override: str) -> None:
+    key, equals, value = override.partition("=")
+    if not equals:
+        raise ConfigError(f"--set {override}: expected key=value")
+    *sections, name = key.split(".")
+    for section in sections:
+        values = values.setdefault(section, {})
+        if not isinstance(values, dict):
+            raise ConfigError(f"--set {override}: {section} is not a section")
+    try:
+        values[name] = yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise ConfigError(f"--set {override}: the value is not YAML") from None
+
+
+def _first_mistake(error: ValidationError) -> str:
+    mistake: Mapping[str, Any] = error.errors()[0]
+    key = ".".join(str(part) for part in mistake["loc"])
+    if mistake["type"] == "unexpected_keyword_argument":
+        return f"unknown key {key}"
+    if mistake["type"] in {"missing", "missing_argument", "missing_keyword_only_argument"}:
+        return f"missing key {key}"
+    return f"{key}: {mistake['msg'][0].lower()}{mistake['msg'][1:]}, found {mistake['input']!r}"

@@ -1,0 +1,102 @@
+"""Parallel text for training and evaluation: read, checked line by line, filtered."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from specmt.errors import InputError
+
+_OPENERS = {".xz": lzma.open, ".gz": gzip.open}
+
+
+class Pair(NamedTuple):
+    """A sentence and its translation."""
+
+    source: str
+    target: str
+
+
+def read_lines(path: Path) -> list[str]:
+    """Lines of a UTF-8 text file (also `.xz`, `.gz`) without their ends. Only LF and CRLF end a line.
+
+    Raises:
+        InputError: no such file, a damaged archive, or bytes that are not UTF-8; names the line.
+    """
+    try:
+        with _OPENERS.get(path.suffix, open)(path, "rb") as stream:
+            data: bytes = stream.read()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (OSError, lzma.LZMAError, EOFError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
+    return [decode_line(line, str(path), number) for number, line in enumerate(io.BytesIO(data), start=1)]
+
+
+def decode_line(line: bytes, name: str, number: int) -> str:
+    """One line's text without its LF or CRLF (and, on the first line, without a byte order mark).
+
+    Raises:
+        InputError: not UTF-8; names the file, the line and the byte.
+    """
+    try:
+        text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}: line {number}: byte {error.start + 1} is not UTF-8") from None
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def read_parallel(source: Path, target: Path) -> list[Pair]:
+    """Line-aligned files as pairs.
+
+    Raises:
+        InputError: unreadable, or not the same number of lines.
+    """
+    sources, targets = read_lines(source), read_lines(target)
+    if len(sources) != len(targets):
+        raise InputError(f"{source} has {len(sources)} lines, {target} has {len(targets)}: they must be line-aligned")
+    return [Pair(*pair) for pair in zip(sources, targets, strict=True)]
+
+
+def read_tsv(path: Path) -> list[Pair]:
+    """Pairs from a file with one `source<TAB>target` a line.
+
+    Raises:
+        InputError: unreadable, or a line without exactly one tab; names the line.
+    """
+    pairs = []
+    for number, line in enumerate(read_lines(path), start=1):
+        fields = line.split("\t")
+        if len(fields) != len(Pair._fields):
+            raise InputError(f"{path}: line {number}: {len(fields)} columns, expected source<TAB>target")
+        pairs.append(Pair(*fields))
+    return pairs
+
+
+def read_corpus(path: Path, source_language: str, target_language: str) -> list[Pair]:
+    """A corpus by its path: a `.tsv` file (also `.tsv.xz`, `.tsv.gz`), or the common start of `PATH.de`, `PATH.en`.
+
+    Raises:
+        InputError: unreadable or not aligned.
+    """
+    if ".tsv" in path.suffixes:
+        return read_tsv(path)
+    return read_parallel(Path(f"{path}.{source_language}"), Path(f"{path}.{target_language}"))
+
+
+def keep_pair(source_length: int, target_length: int, max_tokens: int, max_ratio: float) -> bool:
+    """Whether a pair (lengths in tokens) is fit for training: neither side empty, too long, or far longer than the other."""
+    shorter, longer = sorted((source_length, target_length))
+    return 0 < shorter and longer <= max_tokens and longer <= max_ratio * max(shorter, 4)
+
+
+def write_parallel(pairs: Iterator[Pair], source: Path, target: Path) -> None:
+    """Write line-aligned files; a line's own line ends become spaces."""
+    with source.open("w", encoding="utf-8") as sources, target.open("w", encoding="utf-8") as targets:
+        for pair in pairs:
+            sources.write(" ".join(pair.source.split("\n")) + "\n")
+            targets.write(" ".join(pair.target.split("\n")) + "\n")

@@ -1,0 +1,191 @@
+"""The decoding loops. Rows in flight: finished ones leave and waiting ones enter between iterations.
+
+`ar` emits one token a row and iteration; `spec` emits one to draft_length + 1 (see `specmt.verification`). Both end a
+row at its first end-of-sentence or at its length limit, so with beta = 1 they give the same tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from specmt.drafting import walk
+from specmt.engines.base import Candidates, Engine, FloatArray, IntArray, Rows, step
+from specmt.verification import blank, check
+from specmt.vocabulary import EOS_ID
+
+
+@dataclass(frozen=True)
+class Request:
+    """A sentence to decode. `source_ids` end with end-of-sentence; `max_tokens` counts it on the target side."""
+
+    index: int
+    source_ids: Sequence[int]
+    max_tokens: int
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One iteration of one row. `accepted` draft tokens of `drafted`; `emitted` = accepted + recovered or bonus.
+
+    Where an end-of-sentence or the length limit falls inside, what follows it counts neither as drafted nor as
+    accepted. `draft` (ids) and `candidates` (log-probabilities in nats) are kept for the trace only.
+    """
+
+    drafted: int
+    accepted: int
+    emitted: tuple[int, ...]
+    draft: tuple[int, ...] = ()
+    candidates: tuple[tuple[tuple[int, float], ...], ...] = ()
+
+
+@dataclass
+class Hypothesis:
+    """A target sequence as far as it is verified. `ids` end with end-of-sentence once it is complete."""
+
+    request: Request
+    ids: list[int] = field(default_factory=list)
+    log_prob: float = 0.0
+    """Sum over tokens, nats."""
+    iterations: list[Iteration] = field(default_factory=list)
+
+    @property
+    def last_id(self) -> int:
+        """The last verified token; decoding starts from end-of-sentence, as fairseq trains it."""
+        return self.ids[-1] if self.ids else EOS_ID
+
+    @property
+    def finished(self) -> bool:
+        """Whether end-of-sentence or the length limit is reached."""
+        return bool(self.ids) and (self.ids[-1] == EOS_ID or len(self.ids) >= self.request.max_tokens)
+
+    def extend(self, ids: IntArray, log_probs: FloatArray) -> int:
+        """Append tokens up to the first end-of-sentence or the length limit; how many were taken."""
+        taken = ids[: self.request.max_tokens - len(self.ids)]
+        ends = np.flatnonzero(taken == EOS_ID)
+        taken = taken[: ends[0] + 1] if len(ends) else taken
+        self.ids += taken.tolist()
+        self.log_prob += float(log_probs[: len(taken)].sum())
+        return len(taken)
+
+
+class Flight:
+    """Rows in flight: hypotheses and, in the same order, their caches in the engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.hypotheses: list[Hypothesis] = []
+        self._rows: Rows | None = None
+
+    @property
+    def rows(self) -> Rows:
+        """The engine's side of the rows."""
+        assert self._rows is not None, "no row in flight"
+        return self._rows
+
+    @property
+    def last_ids(self) -> IntArray:
+        """The last verified token of each row, shape (batch,)."""
+        return np.array([hypothesis.last_id for hypothesis in self.hypotheses], dtype=np.int64)
+
+    def admit(self, requests: Sequence[Request]) -> None:
+        """Encode sentences and add a row for each."""
+        if requests:
+            entering = self.engine.encode([request.source_ids for request in requests])
+            self._rows = self.engine.join(self._rows, entering) if self._rows is not None else entering
+            self.hypotheses += [Hypothesis(request) for request in requests]
+
+    def land(self) -> list[Hypothesis]:
+        """Take the finished rows out."""
+        landed = [hypothesis for hypothesis in self.hypotheses if hypothesis.finished]
+        if landed:
+            staying = [i for i, hypothesis in enumerate(self.hypotheses) if not hypothesis.finished]
+            self.hypotheses = [self.hypotheses[i] for i in staying]
+            self._rows = self.engine.select(self.rows, np.array(staying, dtype=np.int64)) if staying else None
+        return landed
+
+
+class Waiting(Protocol):
+    """Where requests come from."""
+
+    def take(self, count: int, wait: bool) -> Sequence[Request]:
+        """At most `count` requests. With `wait`, none only when there will be no more; else what is there now."""
+
+
+class Strategy(Protocol):
+    """One way to advance every row in flight by at least one token."""
+
+    def advance(self, flight: Flight) -> None:
+        """Run one iteration."""
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """`ar`: the verifier's most probable token, one an iteration."""
+
+    def advance(self, flight: Flight) -> None:
+        """Run one iteration."""
+        candidates = step(flight.engine, flight.rows, flight.last_ids, beta=1)
+        for row, hypothesis in enumerate(flight.hypotheses):
+            hypothesis.extend(candidates.ids[row, :, 0], candidates.log_probs[row, :, 0])
+            hypothesis.iterations.append(Iteration(0, 0, (hypothesis.last_id,)))
+
+
+@dataclass(frozen=True)
+class Speculative:
+    """`spec`: draft `draft_length` tokens in one pass, verify them in one pass, keep what the verifier accepts.
+
+    `beta` candidates a position, those more than `tau` nats behind the best `[BLANK]`; beta = 1 is strict.
+    """
+
+    draft_length: int
+    beta: int
+    tau: float
+    trace: bool = False
+
+    def advance(self, flight: Flight) -> None:
+        """Run one iteration: decoder input, draft, candidates, accept, recovered or bonus token, next input."""
+        engine, rows, last_ids = flight.engine, flight.rows, flight.last_ids
+        draft = walk(engine.draft(rows, last_ids, self.draft_length))
+        read = np.concatenate([last_ids[:, None], draft], axis=1)
+        candidates = blank(engine.verify(rows, read, self.beta), self.tau)
+        verdict = check(draft, candidates)
+        engine.commit(rows, verdict.accepted + 1)
+        for row, hypothesis in enumerate(flight.hypotheses):
+            end = verdict.accepted[row] + 1
+            taken = hypothesis.extend(verdict.emitted_ids[row, :end], verdict.log_probs[row, :end])
+            self._record(hypothesis, row, taken, draft, candidates, int(verdict.accepted[row]))
+
+    def _record(
+        self, hypothesis: Hypothesis, row: int, taken: int, draft: IntArray, candidates: Candidates, accepted: int
+    ) -> None:
+        drafted = taken if hypothesis.finished else self.draft_length
+        trace = _table(draft, candidates, row) if self.trace else ((), ())
+        emitted = tuple(hypothesis.ids[-taken:])
+        hypothesis.iterations.append(Iteration(min(drafted, self.draft_length), min(accepted, taken), emitted, *trace))
+
+
+def _table(
+    draft: IntArray, candidates: Candidates, row: int
+) -> tuple[tuple[int, ...], tuple[tuple[tuple[int, float], ...], ...]]:
+    columns = zip(candidates.ids[row].tolist(), candidates.log_probs[row].tolist(), strict=True)
+    return tuple(draft[row].tolist()), tuple(tuple(zip(*column, strict=True)) for column in columns)
+
+
+def decode(engine: Engine, waiting: Waiting, strategy: Strategy, batch_size: int) -> Iterator[Hypothesis]:
+    """Decode requests as they come, at most `batch_size` rows in flight; hypotheses come in the order they finish.
+
+    New rows enter once a quarter of the places is free: encoding one sentence at a time would cost more than it wins.
+    """
+    flight = Flight(engine)
+    while True:
+        free = batch_size - len(flight.hypotheses)
+        if 4 * free >= batch_size:
+            flight.admit(waiting.take(free, wait=not flight.hypotheses))
+        if not flight.hypotheses:
+            return
+        strategy.advance(flight)
+        yield from flight.land()

@@ -1,0 +1,102 @@
+"""The interface of an engine: encode, draft, verify, step, and the rows whose caches it keeps.
+
+A *row* is one target sequence being decoded. For each row an engine keeps the encoder's output, and keys and values
+of the target tokens that the verifier has read. `lengths` counts the tokens that are committed; what was read beyond
+is forgotten by not being committed, so rolling back costs nothing.
+
+Every array that crosses this interface is numpy: ids int64, log-probabilities float32 (nats).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The verifier's most probable tokens at each of T positions, best first.
+
+    `ids`: shape (batch, T, beta); `log_probs`: same shape, nats. Column t holds what may follow the t-th token given.
+    """
+
+    ids: IntArray
+    log_probs: FloatArray
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """The drafter's most probable tokens for each slot, and how well neighbours go together.
+
+    `ids`: shape (batch, draft_length, width), best first; `scores`: same shape, unnormalised; `transitions`: shape
+    (batch, draft_length, width, width), what token [c] gains in slot j after token [p] of slot j-1 (in slot 0, whose
+    left neighbour is the last verified token, every [p] says the same).
+    """
+
+    ids: IntArray
+    scores: FloatArray
+    transitions: FloatArray
+
+
+class Rows(Protocol):
+    """The state of a batch of rows; made by `Engine.encode`, understood only by that engine."""
+
+    @property
+    def lengths(self) -> IntArray:
+        """Committed target tokens of each row, shape (batch,)."""
+
+
+class Engine(Protocol):
+    """Runs a pair of models. `R` methods take the rows that the same engine made."""
+
+    @property
+    def name(self) -> str:
+        """How the engine is called in reports, with device and precision."""
+
+    @property
+    def max_draft_length(self) -> int:
+        """The most slots that the drafter was trained to fill."""
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> Rows:
+        """Run the encoder over sources (ids with end-of-sentence, no padding) and start a row for each."""
+
+    def draft(self, rows: Rows, last_ids: IntArray, draft_length: int) -> Lattice:
+        """Fill `draft_length` `[MASK]` slots after the verified prefix in one pass.
+
+        Args:
+            last_ids: the last verified token of each row, not read by the verifier yet, shape (batch,).
+        """
+
+    def verify(self, rows: Rows, token_ids: IntArray, beta: int) -> Candidates:
+        """Read T more tokens a row, after the committed ones, in one pass; nothing is committed.
+
+        Args:
+            token_ids: shape (batch, T), no padding.
+            beta: candidates wanted at each position.
+        """
+
+    def commit(self, rows: Rows, counts: IntArray) -> None:
+        """Keep the first `counts` (shape (batch,)) tokens of the last `verify`; forget the rest."""
+
+    def select(self, rows: Rows, indices: IntArray) -> Rows:
+        """The rows at `indices`, in that order; an index may repeat."""
+
+    def reorder(self, rows: Rows, indices: IntArray) -> Rows:
+        """As `select`, where each row is replaced by a row of the same source: only the target side moves."""
+
+    def join(self, rows: Rows, others: Rows) -> Rows:
+        """Both batches as one, `others` last."""
+
+
+def step(engine: Engine, rows: Rows, last_ids: IntArray, beta: int) -> Candidates:
+    """Autoregressive step: read one token a row and commit it. Candidates have shape (batch, 1, beta)."""
+    candidates = engine.verify(rows, last_ids[:, None], beta)
+    engine.commit(rows, np.ones(len(last_ids), dtype=np.int64))
+    return candidates

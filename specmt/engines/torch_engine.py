@@ -1,0 +1,365 @@
+"""The reference engine, in eager torch: fp32 is the oracle for every faster path; bf16 and CUDA for speed.
+
+Verifier: Vaswani et al. 2017, pre-norm, as fairseq's `transformer` computes it. Drafter: see `docs/architecture.md`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from specmt.architecture import Architecture
+from specmt.engines.base import Candidates, FloatArray, IntArray, Lattice
+from specmt.errors import EngineError
+from specmt.vocabulary import PAD_ID
+
+LATTICE_WIDTH = 16
+"""Candidates a slot among which neighbours are reconciled."""
+_CAPACITY_STEP = 32
+"""Target positions by which caches grow."""
+
+
+@dataclass
+class _Cache:
+    """Keys and values of target positions, shape (batch, heads, capacity, head width), uncommitted ones included."""
+
+    keys: Tensor
+    values: Tensor
+
+    def write(self, keys: Tensor, values: Tensor, positions: Tensor) -> None:
+        """Store entries of shape (batch, heads, T, head width) at `positions`, shape (batch, T)."""
+        rows = torch.arange(len(positions), device=positions.device)[:, None]
+        self.keys[rows, :, positions] = keys.transpose(1, 2)
+        self.values[rows, :, positions] = values.transpose(1, 2)
+
+    def grown(self, capacity: int) -> _Cache:
+        room = (0, 0, 0, capacity - self.keys.size(2))
+        return _Cache(functional.pad(self.keys, room), functional.pad(self.values, room))
+
+    def select(self, indices: Tensor) -> _Cache:
+        return _Cache(self.keys[indices], self.values[indices])
+
+
+@dataclass
+class TorchRows:
+    """Caches of a batch: one a verifier layer, then one a drafter layer."""
+
+    memory: list[_Cache]
+    """Keys and values of the source, shape (batch, heads, source length, head width)."""
+    source_mask: Tensor
+    """0 where a source token may be attended, -inf at padding; shape (batch, 1, 1, source length)."""
+    caches: list[_Cache]
+    lengths: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    drafts: bool = False
+    """Whether a drafter reads the verifier's states; set by the first draft."""
+
+
+class _Linear:
+    """Several projections of the same input as one product."""
+
+    def __init__(self, weights: Mapping[str, Tensor], *names: str) -> None:
+        self.weight = torch.cat([weights[f"{name}.weight"] for name in names])
+        self.bias = torch.cat([weights[f"{name}.bias"] for name in names])
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self.weight, self.bias)
+
+
+class _LayerNorm:
+    def __init__(self, weights: Mapping[str, Tensor], name: str) -> None:
+        self.weight, self.bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, self.weight.shape, self.weight, self.bias)
+
+
+class _FeedForward:
+    def __init__(self, weights: Mapping[str, Tensor], layer: str) -> None:
+        self.norm = _LayerNorm(weights, f"{layer}.final_layer_norm")
+        self.fc1, self.fc2 = _Linear(weights, f"{layer}.fc1"), _Linear(weights, f"{layer}.fc2")
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x + self.fc2(self.fc1(self.norm(x)).relu_())
+
+
+class _SelfAttention:
+    """Pre-norm self-attention; queries, keys and values from one product."""
+
+    def __init__(self, weights: Mapping[str, Tensor], layer: str) -> None:
+        self.norm = _LayerNorm(weights, f"{layer}.self_attn_layer_norm")
+        names = [f"{layer}.self_attn.{name}_proj" for name in "qkv"]
+        self.project, self.out = _Linear(weights, *names), _Linear(weights, f"{layer}.self_attn.out_proj")
+
+
+class _CrossAttention:
+    def __init__(self, weights: Mapping[str, Tensor], layer: str) -> None:
+        self.norm = _LayerNorm(weights, f"{layer}.encoder_attn_layer_norm")
+        self.query = _Linear(weights, f"{layer}.encoder_attn.q_proj")
+        self.out = _Linear(weights, f"{layer}.encoder_attn.out_proj")
+
+
+def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    """Plain products: for these short sequences `scaled_dot_product_attention` is several times slower on a CPU."""
+    scores = query @ keys.transpose(2, 3) * (query.size(-1) ** -0.5)
+    if mask is not None:
+        scores = scores + mask
+    return (scores.softmax(dim=-1) @ values).transpose(1, 2).flatten(2)
+
+
+def position_table(positions: int, width: int) -> Tensor:
+    """Sinusoids of positions 0, 1, …, shape (positions, width), as fairseq numbers them (the first is its third row)."""
+    half = width // 2
+    frequencies = torch.exp(torch.arange(half) * -(math.log(10000) / (half - 1)))
+    angles = (torch.arange(positions) + PAD_ID + 1)[:, None] * frequencies[None, :]
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
+class TorchEngine:
+    """Runs a pair's weights on a CPU or a GPU."""
+
+    def __init__(
+        self, architecture: Architecture, weights: Mapping[str, Tensor], device: str = "cpu", bf16: bool = False
+    ) -> None:
+        """Args:
+            weights: as a bundle holds them.
+
+        Raises:
+            EngineError: the device is not there.
+        """
+        try:
+            self._device = torch.device(device)
+            torch.empty(0, device=self._device)
+        except (RuntimeError, AssertionError):
+            raise EngineError(f"no device {device!r} on this machine") from None
+        self.architecture = architecture
+        self._dtype = torch.bfloat16 if bf16 else torch.float32
+        self._bf16 = bf16
+        cast = {name: tensor.to(self._device, self._dtype) for name, tensor in weights.items()}
+        self._embeddings = cast["embeddings.weight"]
+        self._scaled_embeddings = self._embeddings * math.sqrt(architecture.width)
+        self._positions = position_table(1, architecture.width)
+        self._build_encoder(cast)
+        self._build_decoder(cast)
+        self._build_drafter(cast)
+
+    @property
+    def name(self) -> str:
+        """The engine with its device and precision."""
+        return f"torch-{self._device.type}-{'bf16' if self._bf16 else 'fp32'}"
+
+    @property
+    def max_draft_length(self) -> int:
+        """The most slots that the drafter was trained to fill."""
+        return self.architecture.draft_length
+
+    def _build_encoder(self, weights: Mapping[str, Tensor]) -> None:
+        layers = [f"verifier.encoder.layers.{i}" for i in range(self.architecture.encoder_layers)]
+        self._encoder_layers = [(_SelfAttention(weights, layer), _FeedForward(weights, layer)) for layer in layers]
+        self._encoder_norm = _LayerNorm(weights, "verifier.encoder.layer_norm")
+
+    def _build_decoder(self, weights: Mapping[str, Tensor]) -> None:
+        layers = [f"verifier.decoder.layers.{i}" for i in range(self.architecture.decoder_layers)]
+        drafter_layers = [f"drafter.layers.{i}" for i in range(self.architecture.drafter_layers)]
+        self._decoder_layers = [
+            (_SelfAttention(weights, layer), _CrossAttention(weights, layer), _FeedForward(weights, layer))
+            for layer in layers
+        ]
+        self._decoder_norm = _LayerNorm(weights, "verifier.decoder.layer_norm")
+        memory_names = [f"{layer}.encoder_attn.{name}_proj" for layer in layers + drafter_layers for name in "kv"]
+        self._project_memory = _Linear(weights, *memory_names)
+
+    def _build_drafter(self, weights: Mapping[str, Tensor]) -> None:
+        layers = [f"drafter.layers.{i}" for i in range(self.architecture.drafter_layers)]
+        self._drafter_layers = [
+            (_SelfAttention(weights, layer), _CrossAttention(weights, layer), _FeedForward(weights, layer))
+            for layer in layers
+        ]
+        self._drafter_norm = _LayerNorm(weights, "drafter.layer_norm")
+        self._project_prefix = _Linear(weights, *(f"{layer}.prefix_attn.{name}_proj" for layer in layers for name in "kv"))
+        self._slots = weights["drafter.slots.weight"]
+        self._bigram_gate = weights["drafter.bigram_gate.weight"]
+        self._bigram_left = weights["drafter.bigram_left.weight"]
+        self._bigram_right = weights["drafter.bigram_right.weight"]
+
+    # -- the interface
+
+    @torch.inference_mode()
+    def encode(self, sources: Sequence[Sequence[int]]) -> TorchRows:
+        """See `Engine.encode`."""
+        longest = max(len(source) for source in sources)
+        ids = torch.full((len(sources), longest), PAD_ID)
+        for row, source in enumerate(sources):
+            ids[row, : len(source)] = torch.tensor(source)
+        ids = ids.to(self._device)
+        mask = torch.zeros(ids.shape, device=self._device, dtype=self._dtype)
+        mask = mask.masked_fill_(ids == PAD_ID, -math.inf)[:, None, None, :]
+        x = self._scaled_embeddings[ids] + self._position_rows(longest)[:longest]
+        for attention, feed_forward in self._encoder_layers:
+            query, keys, values = self._split_heads(attention.project(attention.norm(x)), 3)
+            x = feed_forward(x + attention.out(_attend(query, keys, values, mask)))
+        projected = self._split_heads(self._project_memory(self._encoder_norm(x)), 2 * self._cached_layers)
+        memory = [_Cache(*projected[i : i + 2]) for i in range(0, len(projected), 2)]
+        empty = memory[0].keys[:, :, :0]
+        caches = [_Cache(empty, empty) for _ in range(self._cached_layers)]
+        return TorchRows(memory, mask, caches, np.zeros(len(sources), dtype=np.int64))
+
+    @torch.inference_mode()
+    def verify(self, rows: TorchRows, token_ids: IntArray, beta: int) -> Candidates:
+        """See `Engine.verify`."""
+        count = token_ids.shape[1]
+        self._reserve(rows, count)
+        positions = self._tensor(rows.lengths[:, None] + np.arange(count))
+        read = int(rows.lengths.max()) + count
+        mask = self._causal_mask(rows.lengths, count, read)
+        x = self._scaled_embeddings[self._tensor(token_ids)] + self._position_rows(read)[positions]
+        for layer, (attention, cross, feed_forward) in enumerate(self._decoder_layers):
+            query, keys, values = self._split_heads(attention.project(attention.norm(x)), 3)
+            cache = rows.caches[layer]
+            cache.write(keys, values, positions)
+            x = x + attention.out(_attend(query, cache.keys[:, :, :read], cache.values[:, :, :read], mask))
+            x = feed_forward(self._read_source(x, cross, rows.memory[layer], rows.source_mask))
+        states = self._decoder_norm(x)
+        if rows.drafts:
+            self._cache_prefix(rows, states, positions)
+        return self._best(functional.linear(states, self._embeddings).float(), beta)
+
+    @torch.inference_mode()
+    def draft(self, rows: TorchRows, last_ids: IntArray, draft_length: int) -> Lattice:
+        """See `Engine.draft`. The window is the last verified token and `draft_length` slots; only slots are predicted."""
+        rows.drafts = True
+        window = draft_length + 1
+        positions = self._tensor(rows.lengths[:, None] + np.arange(window))
+        prefix = int(rows.lengths.max())
+        mask = self._prefix_mask(rows.lengths, prefix, window)
+        last = self._scaled_embeddings[self._tensor(last_ids)][:, None]
+        slots = self._slots[:draft_length].expand(len(last_ids), -1, -1)
+        x = torch.cat([last, slots], dim=1) + self._position_rows(prefix + window)[positions]
+        for layer, (attention, cross, feed_forward) in enumerate(self._drafter_layers, self.architecture.decoder_layers):
+            query, keys, values = self._split_heads(attention.project(attention.norm(x)), 3)
+            cache = rows.caches[layer]
+            keys = torch.cat([cache.keys[:, :, :prefix], keys], dim=2)
+            values = torch.cat([cache.values[:, :, :prefix], values], dim=2)
+            x = x + attention.out(_attend(query, keys, values, mask))
+            x = feed_forward(self._read_source(x, cross, rows.memory[layer], rows.source_mask))
+        return self._lattice(self._drafter_norm(x[:, 1:]), self._tensor(last_ids))
+
+    def commit(self, rows: TorchRows, counts: IntArray) -> None:
+        """See `Engine.commit`."""
+        rows.lengths = rows.lengths + counts
+
+    @torch.inference_mode()
+    def select(self, rows: TorchRows, indices: IntArray) -> TorchRows:
+        """See `Engine.select`."""
+        chosen = self._tensor(indices)
+        memory = [cache.select(chosen) for cache in rows.memory]
+        return replace(self.reorder(rows, indices), memory=memory, source_mask=rows.source_mask[chosen])
+
+    @torch.inference_mode()
+    def reorder(self, rows: TorchRows, indices: IntArray) -> TorchRows:
+        """See `Engine.reorder`."""
+        chosen = self._tensor(indices)
+        caches = [cache.select(chosen) for cache in rows.caches]
+        return replace(rows, caches=caches, lengths=rows.lengths[indices])
+
+    @torch.inference_mode()
+    def join(self, rows: TorchRows, others: TorchRows) -> TorchRows:
+        """See `Engine.join`."""
+        source_length = max(rows.source_mask.size(3), others.source_mask.size(3))
+        capacity = max(rows.caches[0].keys.size(2), others.caches[0].keys.size(2))
+        return TorchRows(
+            [_joined(*pair, source_length) for pair in zip(rows.memory, others.memory, strict=True)],
+            torch.cat([_padded_mask(part.source_mask, source_length) for part in (rows, others)]),
+            [_joined(*pair, capacity) for pair in zip(rows.caches, others.caches, strict=True)],
+            np.concatenate([rows.lengths, others.lengths]),
+            rows.drafts,
+        )
+
+    # -- parts
+
+    @property
+    def _cached_layers(self) -> int:
+        return self.architecture.decoder_layers + self.architecture.drafter_layers
+
+    def _tensor(self, array: IntArray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
+
+    def _position_rows(self, positions: int) -> Tensor:
+        if len(self._positions) < positions:
+            table = position_table(2 * positions, self.architecture.width)
+            self._positions = table.to(self._device, self._dtype)
+        return self._positions
+
+    def _split_heads(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
+        """(batch, T, parts · width) to `parts` tensors of shape (batch, heads, T, head width)."""
+        batch, length, _ = x.shape
+        return x.view(batch, length, parts, self.architecture.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+
+    def _read_source(self, x: Tensor, cross: _CrossAttention, memory: _Cache, source_mask: Tensor) -> Tensor:
+        (query,) = self._split_heads(cross.query(cross.norm(x)), 1)
+        return x + cross.out(_attend(query, memory.keys, memory.values, source_mask))
+
+    def _reserve(self, rows: TorchRows, count: int) -> None:
+        needed = int(rows.lengths.max()) + count
+        if needed > rows.caches[0].keys.size(2):
+            capacity = -(-needed // _CAPACITY_STEP) * _CAPACITY_STEP
+            rows.caches = [cache.grown(capacity) for cache in rows.caches]
+
+    def _causal_mask(self, lengths: IntArray, count: int, read: int) -> Tensor | None:
+        """0 where a position may be attended, else -inf; shape (batch, 1, count, read). None: all may."""
+        if count == 1 and (lengths == lengths[0]).all():
+            return None
+        last = lengths[:, None] + np.arange(count)
+        return self._mask_where(np.arange(read)[None, None, :] > last[:, :, None])
+
+    def _prefix_mask(self, lengths: IntArray, prefix: int, window: int) -> Tensor | None:
+        """As above for keys [prefix; window], shape (batch, 1, 1, prefix + window): the whole window sees itself."""
+        if (lengths == prefix).all():
+            return None
+        hidden = np.zeros((len(lengths), 1, prefix + window), dtype=bool)
+        hidden[:, 0, :prefix] = np.arange(prefix)[None, :] >= lengths[:, None]
+        return self._mask_where(hidden)
+
+    def _mask_where(self, hidden: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Tensor:
+        mask = np.where(hidden, np.float32(-np.inf), np.float32(0))
+        return torch.from_numpy(mask).to(self._device, self._dtype)[:, None]
+
+    def _cache_prefix(self, rows: TorchRows, states: Tensor, positions: Tensor) -> None:
+        projected = self._split_heads(self._project_prefix(states), 2 * self.architecture.drafter_layers)
+        for layer, cache in enumerate(rows.caches[self.architecture.decoder_layers :]):
+            cache.write(projected[2 * layer], projected[2 * layer + 1], positions)
+
+    def _best(self, logits: Tensor, beta: int) -> Candidates:
+        log_normaliser = logits.logsumexp(dim=-1, keepdim=True)
+        if beta == 1:
+            best, ids = logits.max(dim=-1, keepdim=True)
+        else:
+            best, ids = logits.topk(min(beta, logits.size(-1)), dim=-1)
+        return Candidates(ids.cpu().numpy(), _numpy(best - log_normaliser))
+
+    def _lattice(self, states: Tensor, last_ids: Tensor) -> Lattice:
+        logits = functional.linear(states, self._embeddings)
+        scores, ids = logits.topk(min(LATTICE_WIDTH, logits.size(-1)), dim=-1)
+        left_ids = torch.cat([last_ids[:, None, None].expand_as(ids[:, :1]), ids[:, :-1]], dim=1)
+        gate = functional.linear(states, self._bigram_gate)[:, :, None]
+        left, right = self._bigram_left[left_ids] * gate, self._bigram_right[ids]
+        return Lattice(ids.cpu().numpy(), _numpy(scores), _numpy(left @ right.transpose(2, 3)))
+
+
+def _numpy(x: Tensor) -> FloatArray:
+    array: FloatArray = x.float().cpu().numpy()
+    return array
+
+
+def _joined(cache: _Cache, other: _Cache, length: int) -> _Cache:
+    first, second = cache.grown(length), other.grown(length)
+    return _Cache(torch.cat([first.keys, second.keys]), torch.cat([first.values, second.values]))
+
+
+def _padded_mask(mask: Tensor, length: int) -> Tensor:
+    return functional.pad(mask, (0, length - mask.size(3)), value=-math.inf)

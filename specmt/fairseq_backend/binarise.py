@@ -1,0 +1,46 @@
+"""Parallel ids into fairseq's memory-mapped format, and the dictionary that gives fairseq the same ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import torch
+
+from specmt.fairseq_backend import compat  # noqa: F401  (before fairseq)
+from specmt.vocabulary import EOS_ID, MASK_ID, Vocabulary
+
+from fairseq.data import indexed_dataset  # isort: skip
+
+
+def write_dictionary(vocabulary: Vocabulary, folder: Path, languages: Sequence[str]) -> None:
+    """Write `dict.LANGUAGE.txt` for each language: fairseq adds ids 0 to 3 itself, the rest are listed in order.
+
+    Raises:
+        ValueError: a vocabulary size that is no multiple of 8, which fairseq would pad with words of its own.
+    """
+    if len(vocabulary) % 8:
+        raise ValueError(f"the vocabulary has {len(vocabulary)} pieces; fairseq needs a multiple of 8")
+    lines = "".join(f"{piece} 1\n" for piece in vocabulary.pieces()[MASK_ID:])
+    for language in languages:
+        (folder / f"dict.{language}.txt").write_text(lines, encoding="utf-8")
+
+
+def write_split(
+    folder: Path, split: str, languages: tuple[str, str], pairs: Iterable[tuple[Sequence[int], Sequence[int]]],
+    vocabulary_size: int,
+) -> None:
+    """Write `SPLIT.de-en.{de,en}.{bin,idx}`.
+
+    Args:
+        pairs: source and target ids without end-of-sentence, which is added here.
+    """
+    prefixes = [str(folder / f"{split}.{'-'.join(languages)}.{language}") for language in languages]
+    builders = [
+        indexed_dataset.make_builder(f"{prefix}.bin", impl="mmap", vocab_size=vocabulary_size) for prefix in prefixes
+    ]
+    for pair in pairs:
+        for builder, ids in zip(builders, pair, strict=True):
+            builder.add_item(torch.tensor([*ids, EOS_ID], dtype=torch.int32))
+    for builder, prefix in zip(builders, prefixes, strict=True):
+        builder.finalize(f"{prefix}.idx")

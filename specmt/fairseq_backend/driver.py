@@ -1,0 +1,113 @@
+"""Runs fairseq's trainer as a subprocess: arguments from the configuration, progress from its log."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from specmt.config import Config, OptimizerConfig
+from specmt.errors import TrainingError
+
+# Fresh memory is dear in virtual machines: keep what was freed. glibc reads these at start, other libcs ignore them.
+_KEEP_MEMORY = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(8 << 30),
+    "MALLOC_TOP_PAD_": str(256 << 20),
+}
+_LAST_LINES = 5
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What fairseq logs now and then. Losses in bits a token; `valid_loss` is None in training lines."""
+
+    update: int
+    loss: float
+    valid_loss: float | None
+    tokens_per_second: float | None
+
+
+def verifier_arguments(config: Config, binarised: Path, checkpoints: Path) -> list[str]:
+    """fairseq's arguments for the verifier."""
+    verifier = config.verifier
+    return [
+        str(binarised),
+        *("--task", "translation", "--arch", "transformer", "--share-all-embeddings"),
+        *("--source-lang", config.data.source_language, "--target-lang", config.data.target_language),
+        *("--encoder-layers", str(verifier.encoder_layers), "--decoder-layers", str(verifier.decoder_layers)),
+        *("--encoder-embed-dim", str(verifier.width), "--decoder-embed-dim", str(verifier.width)),
+        *("--encoder-ffn-embed-dim", str(verifier.feed_forward_width)),
+        *("--decoder-ffn-embed-dim", str(verifier.feed_forward_width)),
+        *("--encoder-attention-heads", str(verifier.heads), "--decoder-attention-heads", str(verifier.heads)),
+        *("--encoder-normalize-before", "--decoder-normalize-before", "--dropout", str(verifier.dropout)),
+        *("--criterion", "specmt_translation", "--label-smoothing", str(verifier.label_smoothing)),
+        *_common_arguments(config, verifier.optimizer, checkpoints),
+    ]
+
+
+def _common_arguments(config: Config, optimizer: OptimizerConfig, checkpoints: Path) -> list[str]:
+    updates, interval = str(optimizer.max_updates), str(optimizer.checkpoint_updates)
+    return [
+        *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--weight-decay", str(optimizer.weight_decay)),
+        *("--lr", str(optimizer.learning_rate), "--warmup-updates", str(optimizer.warmup_updates)),
+        *("--lr-scheduler", "polynomial_decay", "--total-num-update", updates, "--max-update", updates),
+        *("--clip-norm", str(optimizer.clip_norm), "--max-tokens", str(optimizer.batch_tokens)),
+        *("--max-tokens-valid", str(2 * optimizer.batch_tokens), "--patience", str(optimizer.patience or -1)),
+        *("--save-interval-updates", interval, "--validate-interval-updates", interval),
+        *("--keep-interval-updates", str(optimizer.average_checkpoints), "--no-epoch-checkpoints"),
+        *("--save-dir", str(checkpoints), "--seed", str(config.runtime.seed), "--num-workers", "0"),
+        *("--log-format", "json", "--log-interval", "25", "--skip-invalid-size-inputs-valid-test"),
+        *(["--autocast-bf16"] if config.runtime.bf16 else []),
+    ]
+
+
+def run(arguments: list[str], threads: int, log: Path, report: Callable[[Progress], None]) -> None:
+    """Run the trainer to its end, logging to a file; on any exception here the trainer is stopped and waited for.
+
+    Raises:
+        TrainingError: fairseq failed; the message ends with the last line of its log.
+    """
+    environment = {**os.environ, **_KEEP_MEMORY, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "specmt.fairseq_backend.train", *arguments]
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", encoding="utf-8") as log_file:
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        )
+        try:
+            assert process.stdout is not None
+            tail: list[str] = []
+            for line in process.stdout:
+                log_file.write(line)
+                log_file.flush()
+                tail = [*tail, line.strip()][-_LAST_LINES:]
+                for progress in parse_progress(line):
+                    report(progress)
+            status = process.wait()
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+    if status:
+        raise TrainingError(f"fairseq ended with status {status}: {tail[-1] if tail else 'no output'} (log: {log})")
+
+
+def parse_progress(line: str) -> Iterator[Progress]:
+    """The progress that a line of fairseq's JSON log tells, if any."""
+    _, brace, rest = line.partition("{")
+    try:
+        record = json.loads(brace + rest)
+    except json.JSONDecodeError:
+        return
+    if "train_num_updates" in record or "num_updates" in record:
+        update = int(record.get("num_updates", record.get("train_num_updates", 0)))
+        speed = record.get("wps")
+        yield Progress(update, float(record.get("loss", "nan")), None, float(speed) if speed else None)
+    elif "valid_num_updates" in record:
+        valid = float(record["valid_loss"])
+        yield Progress(int(record["valid_num_updates"]), valid, valid, None)

@@ -1,0 +1,197 @@
+"""Text in, text out: lines to requests, hypotheses to lines in their order. What `specmt translate` and `eval` call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+from specmt.beam import beam_search, length_normalised
+from specmt.bundle import Bundle, DecodingDefaults, load_bundle
+from specmt.decoding import Greedy, Hypothesis, Iteration, Request, Speculative, Strategy, decode
+from specmt.engines.base import Engine
+from specmt.errors import EngineError, UsageError
+from specmt.vocabulary import EOS_ID, Vocabulary
+
+LOOK_AHEAD = 16
+"""Batches of sentences that are sorted by length together."""
+
+
+@dataclass(frozen=True)
+class DecodingSettings:
+    """How to decode. `strategy` is `spec` or `ar`; `beam` > 1 and `n_best` need `ar`."""
+
+    strategy: str
+    draft_length: int
+    beta: int
+    tau: float
+    beam: int
+    length_penalty: float
+    n_best: int = 1
+    trace: bool = False
+    """Keep each iteration's draft and candidates."""
+
+    @classmethod
+    def from_defaults(cls, defaults: DecodingDefaults) -> DecodingSettings:
+        """Relaxed `spec` as the bundle's manifest has it."""
+        return cls("spec", defaults.draft_length, defaults.beta, defaults.tau, 1, defaults.length_penalty)
+
+    def strict(self) -> DecodingSettings:
+        """The same with beta = 1: the very tokens of `ar` greedy."""
+        return replace(self, beta=1)
+
+    def checked(self, engine: Engine) -> DecodingSettings:
+        """Raises:
+        UsageError: settings that contradict one another or that the engine cannot do.
+        """
+        if self.strategy not in {"spec", "ar"}:
+            raise UsageError(f"--strategy: {self.strategy!r} is neither spec nor ar")
+        if self.strategy == "spec" and (self.beam > 1 or self.n_best > 1):
+            raise UsageError("--beam and --n-best need --strategy ar: speculation keeps one hypothesis a sentence")
+        if self.n_best > self.beam:
+            raise UsageError(f"--n-best {self.n_best} needs --beam {self.n_best} or more")
+        if self.strategy == "spec" and not 1 <= self.draft_length <= engine.max_draft_length:
+            raise UsageError(f"--draft-length: this model drafts 1 to {engine.max_draft_length} tokens")
+        return self
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One translation of an n-best list, with its length-normalised log-probability."""
+
+    text: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One line's translation. A blank line has no tokens, no iterations and an empty text."""
+
+    index: int
+    source: str
+    text: str
+    score: float
+    """Log-probability (nats) over length (tokens) to the power of the length penalty."""
+    ids: tuple[int, ...] = ()
+    iterations: tuple[Iteration, ...] = ()
+    n_best: tuple[Alternative, ...] = ()
+    """All alternatives asked for, the best (this translation) first; empty when one was asked for."""
+
+
+class _Queue:
+    """Requests in memory, handed out in their order."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self._requests = iter(requests)
+
+    def take(self, count: int, wait: bool) -> list[Request]:
+        return list(islice(self._requests, count))
+
+
+class Translator:
+    """A loaded pair of models with its vocabulary."""
+
+    def __init__(self, engine: Engine, vocabulary: Vocabulary, defaults: DecodingDefaults) -> None:
+        self.engine = engine
+        self.vocabulary = vocabulary
+        self.defaults = defaults
+
+    def translate(self, lines: Iterable[str], settings: DecodingSettings, batch_size: int) -> Iterator[Translation]:
+        """Translations in the order of the lines, one for each.
+
+        Lines are read `LOOK_AHEAD` batches at a time and sorted by length within; with `batch_size` 1 one at a time.
+        """
+        settings = settings.checked(self.engine)
+        numbered = enumerate(lines)
+        window = batch_size * LOOK_AHEAD if batch_size > 1 else 1
+        while chunk := list(islice(numbered, window)):
+            yield from self._translate_chunk(chunk, settings, batch_size)
+
+    def _translate_chunk(
+        self, chunk: Sequence[tuple[int, str]], settings: DecodingSettings, batch_size: int
+    ) -> Iterator[Translation]:
+        requests = [self._request(index, line) for index, line in chunk]
+        full = sorted((request for request in requests if request), key=lambda request: len(request.source_ids))
+        hypotheses: dict[int, list[Hypothesis]] = {}
+        finished = self._decode(full, settings, batch_size)
+        for index, line in chunk:
+            request = requests[index - chunk[0][0]]
+            if request is None:
+                yield Translation(index, line, "", 0.0)
+                continue
+            while index not in hypotheses:
+                done = next(finished)
+                hypotheses[done[0].request.index] = done
+            yield self._translation(line, hypotheses.pop(index), settings)
+
+    def _request(self, index: int, line: str) -> Request | None:
+        ids = self.vocabulary.encode(line)
+        if not ids:
+            return None
+        limit = int(self.defaults.max_tokens_factor * len(ids)) + self.defaults.max_tokens_offset
+        return Request(index, [*ids, EOS_ID], limit)
+
+    def _decode(
+        self, requests: Sequence[Request], settings: DecodingSettings, batch_size: int
+    ) -> Iterator[list[Hypothesis]]:
+        if settings.strategy == "ar" and settings.beam > 1:
+            for start in range(0, len(requests), batch_size):
+                batch = requests[start : start + batch_size]
+                yield from beam_search(self.engine, batch, settings.beam, settings.length_penalty)
+            return
+        for hypothesis in decode(self.engine, _Queue(requests), _strategy(settings), batch_size):
+            yield [hypothesis]
+
+    def _translation(self, line: str, hypotheses: list[Hypothesis], settings: DecodingSettings) -> Translation:
+        alternatives = tuple(
+            Alternative(
+                self.vocabulary.decode(hypothesis.ids),
+                length_normalised(hypothesis.log_prob, len(hypothesis.ids), settings.length_penalty),
+            )
+            for hypothesis in hypotheses[: settings.n_best]
+        )
+        best = hypotheses[0]
+        return Translation(
+            best.request.index,
+            line,
+            alternatives[0].text,
+            alternatives[0].score,
+            tuple(best.ids),
+            tuple(best.iterations),
+            alternatives if settings.n_best > 1 else (),
+        )
+
+
+def _strategy(settings: DecodingSettings) -> Strategy:
+    if settings.strategy == "ar":
+        return Greedy()
+    return Speculative(settings.draft_length, settings.beta, settings.tau, settings.trace)
+
+
+def load_translator(path: Path, device: str = "cpu", precision: str = "fp32", threads: int = 1) -> Translator:
+    """Load a bundle into an engine.
+
+    Args:
+        precision: `fp32` or `bf16`.
+        threads: cores that may be used.
+
+    Raises:
+        BundleError: see `load_bundle`.
+        EngineError: the device or a package is not there.
+    """
+    bundle = load_bundle(path)
+    return Translator(_torch_engine(bundle, device, precision, threads), bundle.vocabulary(), bundle.decoding)
+
+
+def _torch_engine(bundle: Bundle, device: str, precision: str, threads: int) -> Engine:
+    try:
+        import torch
+    except ImportError:
+        raise EngineError("the torch engine needs torch: pip install 'specmt[gpu]'") from None
+    from specmt.engines.torch_engine import TorchEngine
+    from specmt.weights import load_weights
+
+    torch.set_num_threads(threads)
+    weights = load_weights(bundle)
+    return TorchEngine(bundle.architecture, weights, device, bf16=precision == "bf16")

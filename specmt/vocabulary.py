@@ -1,0 +1,78 @@
+"""SentencePiece pieces <-> ids. The ids are fairseq's own: `<s>` 0, `<pad>` 1, `</s>` 2, `<unk>` 3, `[MASK]` 4, pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import sentencepiece
+
+BOS_ID, PAD_ID, EOS_ID, UNK_ID, MASK_ID = range(5)
+MASK_PIECE = "[MASK]"
+SPECIAL_PIECES = ("<s>", "<pad>", "</s>", "<unk>", MASK_PIECE)
+
+
+class Vocabulary:
+    """A joint source and target SentencePiece model whose ids are used by every network without translation."""
+
+    def __init__(self, model: bytes) -> None:
+        """Args:
+            model: a serialised SentencePiece model.
+
+        Raises:
+            ValueError: the bytes are no SentencePiece model, or its special ids are not ours.
+        """
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except RuntimeError as error:
+            raise ValueError("not a SentencePiece model") from error
+        found = tuple(self._processor.id_to_piece(id_) for id_ in range(min(len(self), len(SPECIAL_PIECES))))
+        if found != SPECIAL_PIECES:
+            raise ValueError(f"the first pieces are {' '.join(found)}, not {' '.join(SPECIAL_PIECES)}")
+
+    def __len__(self) -> int:
+        return int(self._processor.get_piece_size())
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a line, without end-of-sentence; empty for a blank line. `[MASK]` in a text is plain characters."""
+        return list(self._processor.encode(text))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Detokenised text. Special ids other than `<unk>` leave no trace."""
+        return str(self._processor.decode([id_ for id_ in ids if id_ >= UNK_ID and id_ != MASK_ID]))
+
+    def piece(self, id_: int) -> str:
+        """The piece as a person reads it: `▁` marks the start of a word."""
+        return str(self._processor.id_to_piece(int(id_)))
+
+    def pieces(self) -> list[str]:
+        """All pieces in the order of their ids."""
+        return [self.piece(id_) for id_ in range(len(self))]
+
+
+def train_vocabulary(
+    sentences: Iterable[str], prefix: Path, size: int, character_coverage: float, threads: int
+) -> None:
+    """Learn a unigram SentencePiece model from an iterator of lines; writes `prefix.model` and `prefix.vocab`.
+
+    `[MASK]` is a control symbol: no text encodes to it.
+
+    Raises:
+        RuntimeError: SentencePiece cannot make so many pieces from the text.
+    """
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences),
+        model_prefix=str(prefix),
+        vocab_size=size,
+        character_coverage=character_coverage,
+        bos_id=BOS_ID,
+        pad_id=PAD_ID,
+        eos_id=EOS_ID,
+        unk_id=UNK_ID,
+        pad_piece=SPECIAL_PIECES[PAD_ID],
+        control_symbols=[MASK_PIECE],
+        input_sentence_size=1_000_000,
+        shuffle_input_sentence=True,
+        num_threads=threads,
+        minloglevel=1,
+    )
