@@ -1,0 +1,1 @@
+"""Machine translation by drafting and verifying."""

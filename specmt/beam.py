@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from specmt.decoding import Hypothesis, Iteration, Request
-from specmt.engines.base import Engine, FloatArray, IntArray, step
+from specmt.engines.base import AnyEngine, FloatArray, IntArray, step
 from specmt.vocabulary import EOS_ID
 
 
 def length_normalised(log_prob: float, tokens: int, length_penalty: float) -> float:
     """A hypothesis' score: its log-probability (nats) over its length in tokens to the power of the penalty."""
-    return log_prob / max(tokens, 1) ** length_penalty
+    return float(log_prob / max(tokens, 1) ** length_penalty)
 
 
 @dataclass
@@ -66,7 +66,7 @@ class _Search:
 
 
 def beam_search(
-    engine: Engine, requests: Sequence[Request], beam: int, length_penalty: float
+    engine: AnyEngine, requests: Sequence[Request], beam: int, length_penalty: float
 ) -> list[list[Hypothesis]]:
     """For each request, its (at most `beam`) best hypotheses, best first."""
     searches = [_Search(request, beam, length_penalty) for request in requests]

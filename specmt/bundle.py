@@ -1,7 +1,8 @@
-"""A model as a directory: `manifest.json`, `tokenizer.model`, `model.safetensors`. Checked on load; nothing is unpickled."""
+"""A model as a directory: manifest, tokenizer, weights. Checked on load; nothing is ever unpickled."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -54,8 +55,10 @@ class Bundle:
     """Its evaluation on the validation set."""
 
     def vocabulary(self) -> Vocabulary:
-        """Raises:
-        BundleError: the tokenizer is not one that this program can use.
+        """Load the tokenizer.
+
+        Raises:
+            BundleError: it is not one that this program can use.
         """
         path = self.path / TOKENIZER
         try:
@@ -81,6 +84,8 @@ def load_bundle(path: Path) -> Bundle:
         raise BundleError(f"{path / MANIFEST}: no format_version; not a bundle's manifest")
     if version > FORMAT_VERSION:
         raise BundleError(f"{path}: format {version} is newer than this program's {FORMAT_VERSION}; upgrade specmt")
+    if manifest.get("manifest_sha256") != _manifest_digest(manifest):
+        raise BundleError(f"{path / MANIFEST}: altered or damaged (its own SHA-256 differs); copy the model again")
     bundle = _parse(path, manifest)
     for name, digest in bundle.files.items():
         _check_file(path / name, digest)
@@ -104,6 +109,12 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
+def _manifest_digest(manifest: Mapping[str, Any]) -> str:
+    """SHA-256 of the manifest's other entries in canonical JSON."""
+    entries = {key: value for key, value in manifest.items() if key != "manifest_sha256"}
+    return hashlib.sha256(json.dumps(entries, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
 def _parse(path: Path, manifest: dict[str, Any]) -> Bundle:
     def take(key: str, parse: Callable[[Any], T]) -> T:
         try:
@@ -123,17 +134,17 @@ def _parse(path: Path, manifest: dict[str, Any]) -> Bundle:
     )
 
 
-def _dataclass(cls: type[T], values: Any) -> T:
-    types = {"int": int, "float": (int, float)}
+def _dataclass(cls: type[T], values: dict[str, Any]) -> T:
+    types: dict[str, Any] = {"int": int, "float": (int, float)}
     for field in fields(cls):  # type: ignore[arg-type]
         if field.name in values and not isinstance(values[field.name], types[str(field.type)]):
             raise ValueError(field.name)
     return cls(**values)
 
 
-def _file_digests(values: Any) -> dict[str, str]:
+def _file_digests(values: dict[str, str]) -> dict[str, str]:
     files = dict(values)
-    if not all(isinstance(name, str) and Path(name).name == name for name in files):
+    if not all(Path(name).name == name for name in files):
         raise ValueError("files must lie in the bundle")
     return files
 
@@ -164,7 +175,7 @@ def write_bundle(
         folder.mkdir(parents=True)
         write_files(folder)
         files = {file.name: file_digest(file) for file in sorted(folder.iterdir())}
-        manifest = {
+        manifest: dict[str, Any] = {
             "format_version": FORMAT_VERSION,
             "source_language": languages[0],
             "target_language": languages[1],
@@ -174,4 +185,4 @@ def write_bundle(
             "training": dict(training),
             "scores": dict(scores),
         }
-        write_json(folder / MANIFEST, manifest)
+        write_json(folder / MANIFEST, {**manifest, "manifest_sha256": _manifest_digest(manifest)})

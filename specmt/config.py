@@ -34,8 +34,6 @@ class CorpusConfig:
     """How often its pairs stand in an epoch."""
     limit: Count = 0
     """Pairs taken, the first ones of the file; 0 takes all."""
-    distil: bool = True
-    """Whether the drafter learns from the verifier's translations of its sources."""
 
 
 @_section
@@ -104,8 +102,10 @@ class VerifierConfig:
 class DistillationConfig:
     """Sequence-level distillation: the verifier's greedy output over the training sources."""
 
-    batch_tokens: Positive = 6000
-    """Source tokens decoded at a time, padding included."""
+    limit: Count = 0
+    """Pairs of each corpus whose sources are translated, the first ones; 0 takes all."""
+    batch_size: Positive = 200
+    """Sentences in flight."""
 
 
 @_section

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gzip
 import io
 import lzma
-from collections.abc import Iterator
+import zlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from specmt.errors import InputError
 
-_OPENERS = {".xz": lzma.open, ".gz": gzip.open}
+_OPENERS: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open}
 
 
 class Pair(NamedTuple):
@@ -32,7 +32,7 @@ def read_lines(path: Path) -> list[str]:
             data: bytes = stream.read()
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except (OSError, lzma.LZMAError, EOFError) as error:
+    except (OSError, lzma.LZMAError, zlib.error, EOFError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
     return [decode_line(line, str(path), number) for number, line in enumerate(io.BytesIO(data), start=1)]
 
@@ -44,9 +44,11 @@ def decode_line(line: bytes, name: str, number: int) -> str:
         InputError: not UTF-8; names the file, the line and the byte.
     """
     try:
-        text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        text = line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{name}: line {number}: byte {error.start + 1} is not UTF-8") from None
+    if number == 1:
+        text = text.removeprefix("\ufeff")
     return text.removesuffix("\n").removesuffix("\r")
 
 
@@ -77,26 +79,24 @@ def read_tsv(path: Path) -> list[Pair]:
     return pairs
 
 
+def corpus_files(path: Path, source_language: str, target_language: str) -> tuple[Path, ...]:
+    """The file or files that `read_corpus` reads."""
+    if ".tsv" in path.suffixes:
+        return (path,)
+    return Path(f"{path}.{source_language}"), Path(f"{path}.{target_language}")
+
+
 def read_corpus(path: Path, source_language: str, target_language: str) -> list[Pair]:
     """A corpus by its path: a `.tsv` file (also `.tsv.xz`, `.tsv.gz`), or the common start of `PATH.de`, `PATH.en`.
 
     Raises:
         InputError: unreadable or not aligned.
     """
-    if ".tsv" in path.suffixes:
-        return read_tsv(path)
-    return read_parallel(Path(f"{path}.{source_language}"), Path(f"{path}.{target_language}"))
+    files = corpus_files(path, source_language, target_language)
+    return read_tsv(*files) if len(files) == 1 else read_parallel(*files)
 
 
 def keep_pair(source_length: int, target_length: int, max_tokens: int, max_ratio: float) -> bool:
-    """Whether a pair (lengths in tokens) is fit for training: neither side empty, too long, or far longer than the other."""
+    """Whether a pair (lengths in tokens) is fit for training: no side empty, too long, or far longer than the other."""
     shorter, longer = sorted((source_length, target_length))
-    return 0 < shorter and longer <= max_tokens and longer <= max_ratio * max(shorter, 4)
-
-
-def write_parallel(pairs: Iterator[Pair], source: Path, target: Path) -> None:
-    """Write line-aligned files; a line's own line ends become spaces."""
-    with source.open("w", encoding="utf-8") as sources, target.open("w", encoding="utf-8") as targets:
-        for pair in pairs:
-            sources.write(" ".join(pair.source.split("\n")) + "\n")
-            targets.write(" ".join(pair.target.split("\n")) + "\n")
+    return shorter > 0 and longer <= max_tokens and longer <= max_ratio * max(shorter, 4)

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from specmt.drafting import walk
-from specmt.engines.base import Candidates, Engine, FloatArray, IntArray, Rows, step
+from specmt.engines.base import AnyEngine, Candidates, FloatArray, IntArray, Rows, step
 from specmt.verification import blank, check
 from specmt.vocabulary import EOS_ID
 
@@ -75,7 +75,7 @@ class Hypothesis:
 class Flight:
     """Rows in flight: hypotheses and, in the same order, their caches in the engine."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: AnyEngine) -> None:
         self.engine = engine
         self.hypotheses: list[Hypothesis] = []
         self._rows: Rows | None = None
@@ -175,7 +175,7 @@ def _table(
     return tuple(draft[row].tolist()), tuple(tuple(zip(*column, strict=True)) for column in columns)
 
 
-def decode(engine: Engine, waiting: Waiting, strategy: Strategy, batch_size: int) -> Iterator[Hypothesis]:
+def decode(engine: AnyEngine, waiting: Waiting, strategy: Strategy, batch_size: int) -> Iterator[Hypothesis]:
     """Decode requests as they come, at most `batch_size` rows in flight; hypotheses come in the order they finish.
 
     New rows enter once a quarter of the places is free: encoding one sentence at a time would cost more than it wins.

@@ -11,7 +11,7 @@ def walk(lattice: Lattice) -> IntArray:
     """Pick one token a slot from left to right, each given the one picked before it; shape (batch, draft_length)."""
     rows = np.arange(len(lattice.ids))
     picked = np.zeros(len(rows), dtype=np.int64)
-    draft = np.empty(lattice.ids.shape[:2], dtype=np.int64)
+    draft: IntArray = np.empty((len(rows), lattice.ids.shape[1]), dtype=np.int64)
     for slot in range(draft.shape[1]):
         scores = lattice.scores[:, slot] + lattice.transitions[rows, slot, picked]
         picked = scores.argmax(axis=1)

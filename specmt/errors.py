@@ -1,12 +1,12 @@
 """What a user can do wrong. Each error is one line: what was found, where, and how to mend it.
 
-    SpecmtError                 exit code 1
-      InputError                text that cannot be read, or does not fit together
-      ConfigError               a training configuration
-      BundleError               a model directory: missing, altered, of another version
-      TrainingError             a training stage that cannot run or did not finish
-      EngineError               an engine, device or optional package that is not there
-    UsageError                  exit code 2: options that contradict one another
+SpecmtError                 exit code 1
+  InputError                text that cannot be read, or does not fit together
+  ConfigError               a training configuration
+  BundleError               a model directory: missing, altered, of another version
+  TrainingError             a training stage that cannot run or did not finish
+  EngineError               an engine, device or optional package that is not there
+UsageError                  exit code 2: options that contradict one another
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,15 +25,20 @@ def write_json(path: Path, value: object) -> None:
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` (file or folder) that takes its place when the block ends without an exception."""
-    temporary = path.with_name(f".{path.name}.part")
+    temporary, replaced = path.with_name(f".{path.name}.part"), path.with_name(f".{path.name}.old")
     _remove(temporary)
     try:
         yield temporary
-        if path.is_dir():
-            _remove(path)
-        os.replace(temporary, path)
+        if temporary.is_dir() and path.is_dir():
+            # No system call replaces a folder that is not empty.
+            _remove(replaced)
+            path.replace(replaced)
+        temporary.replace(path)
     finally:
+        if replaced.exists() and not path.exists():
+            replaced.replace(path)
         _remove(temporary)
+        _remove(replaced)
 
 
 def _remove(path: Path) -> None:

@@ -1,21 +1,28 @@
 """Resumable stages: each is skipped when its outputs stand and nothing that it read has changed.
 
-A stage's fingerprint covers the settings and files that it reads and the fingerprints of the stages before it. It is
-written when the stage begins (so that half-made work is only ever resumed with the same inputs) and sealed with its
-outputs' digests when the stage ends. All writes are atomic: a run killed at any moment goes on where it stood.
+A stage's fingerprint covers the settings and files that it reads, and the fingerprints and outputs of the stages before
+it. It is written when the stage begins (so that half-made work is only ever resumed with the same inputs) and sealed
+with its outputs' digests when the stage ends. All writes are atomic: a run killed at any moment goes on where it stood.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
-from collections.abc import Callable
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from specmt.errors import TrainingError
+from specmt.errors import InputError, TrainingError
 from specmt.files import file_digest, write_json
+
+_LOCK_ATTEMPTS = 5
+"""Seconds that a run waits for the trainer of a killed one to notice and end."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +43,13 @@ class Stage:
 
     def fingerprint(self) -> str:
         """SHA-256 of everything that the stage's result depends on."""
-        settings = [asdict(part) if is_dataclass(part) and not isinstance(part, type) else part for part in self.settings]
+        settings = [
+            asdict(part) if is_dataclass(part) and not isinstance(part, type) else part for part in self.settings
+        ]
         described = {
             "settings": settings,
-            "inputs": {path.name: file_digest(path) for path in self.inputs},
-            "needs": [stage.fingerprint() for stage in self.needs],
+            "inputs": [(path.name, _input_digest(path)) for path in self.inputs],
+            "needs": [(stage.fingerprint(), _read_seal(stage._seal).get("outputs")) for stage in self.needs],
         }
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
@@ -53,18 +62,22 @@ class Stage:
             and seal.get("outputs") == self._output_digests()
         )
 
-    def complete(self, announce: Callable[[str], None]) -> None:
+    def complete(self, announce: Callable[[str], None], restart: bool = False) -> None:
         """Run the stage unless it is done. Work begun with other inputs is moved aside, not mixed and not deleted.
+
+        Args:
+            restart: move aside whatever stands, and begin anew.
 
         Raises:
             TrainingError: the stage ended without its outputs.
         """
-        if self.is_done():
+        if self.is_done() and not restart:
             announce(f"{self.name}: up to date")
             return
-        begun = _read_seal(self._seal)
-        if self.folder.exists() and begun.get("fingerprint") != self.fingerprint():
-            announce(f"{self.name}: inputs have changed; what stood there is now {self._move_aside()}")
+        changed = _read_seal(self._seal).get("fingerprint") != self.fingerprint()
+        if self.folder.exists() and (changed or restart):
+            why = "inputs have changed" if changed else "restarted"
+            announce(f"{self.name}: {why}; what stood there is now {self._move_aside()}")
         announce(f"{self.name}: {'goes on' if self.folder.exists() else 'begins'}")
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(self._seal, {"fingerprint": self.fingerprint()})
@@ -90,9 +103,37 @@ class Stage:
         return aside
 
 
+def _input_digest(path: Path) -> str:
+    try:
+        return file_digest(path)
+    except OSError as error:
+        raise InputError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+
+
 def _read_seal(path: Path) -> dict[str, Any]:
     try:
         seal = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return seal if isinstance(seal, dict) else {}
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Keep other runs out of a folder while the block runs, also after this one was killed without notice.
+
+    Raises:
+        TrainingError: another run holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        for attempt in range(_LOCK_ATTEMPTS):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if attempt + 1 == _LOCK_ATTEMPTS:
+                    raise TrainingError(f"{folder}: another training run works there") from None
+                time.sleep(1)
+        os.set_inheritable(lock.fileno(), True)
+        yield

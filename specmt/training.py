@@ -2,134 +2,284 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from specmt import corpus
+from specmt.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, load_bundle, write_bundle
 from specmt.config import Config, CorpusConfig
 from specmt.corpus import Pair
-from specmt.fairseq_backend import driver
-from specmt.files import atomic_path
-from specmt.stages import Stage
+from specmt.distillation import translate_in_shards
+from specmt.errors import TrainingError, UsageError
+from specmt.evaluation import evaluate
+from specmt.fairseq_backend import binarise, checkpoints, driver
+from specmt.files import write_json
+from specmt.stages import Stage, exclusive
+from specmt.translator import load_translator
 from specmt.vocabulary import Vocabulary, train_vocabulary
+from specmt.weights import save_weights
+
+Ids = list[int]
+
+EVALUATED_LINES = 400
+"""Validation lines that the short evaluation at the end of training decodes."""
+_RECORDED_PACKAGES = ("specmt", "torch", "fairseq", "sentencepiece")
 
 
 @dataclass(frozen=True)
+class Reporter:
+    """Where a run tells what it does: `announce` a line; `progress` of a stage, whose last update comes first."""
+
+    announce: Callable[[str], None]
+    progress: Callable[[str, int, driver.Progress], None]
+
+
 class Pipeline:
-    """The stages of one configuration and where each keeps its files."""
+    """The stages of one configuration. Each keeps its files in a folder of its own under `config.output`."""
 
-    config: Config
-    report: Callable[[str, driver.Progress], None]
-    """Called with a stage's name and its progress."""
-
-    @property
-    def output(self) -> Path:
-        """The run's folder."""
-        return Path(self.config.output)
+    def __init__(self, config: Config, reporter: Reporter) -> None:
+        self.config = config
+        self.reporter = reporter
+        self.languages = (config.data.source_language, config.data.target_language)
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
         """All stages in their order."""
-        tokenizer = Stage(
+        config = self.config
+        numerics = (config.runtime.seed, config.runtime.bf16)
+        tokenizer = self._stage(
             "tokenizer",
-            self.output / "tokenizer",
-            (self.config.tokenizer, self.config.data),
-            self._corpus_files(),
-            (),
-            ("tokenizer.model",),
             self._train_tokenizer,
+            (TOKENIZER,),
+            (config.tokenizer, config.data),
+            inputs=self._corpus_files(),
         )
-        binarise = Stage(
-            "binarise", self.output / "binarised", (), (), (tokenizer,), tuple(self._binarised_files()), self._binarise
+        binarised = self._stage("binarise", self._binarise, self._binarised_files(), needs=(tokenizer,))
+        verifier = self._stage(
+            "verifier", self._train_verifier, ("verifier.pt",), (config.verifier, *numerics), needs=(binarised,)
         )
-        verifier = Stage(
-            "verifier",
-            self.output / "verifier",
-            (self.config.verifier, self.config.runtime.seed, self.config.runtime.bf16),
-            (),
-            (binarise,),
-            ("verifier.pt",),
-            self._train_verifier,
+        distilled = self._stage(
+            "distil", self._distil, self._binarised_files(), (config.distillation, *numerics), needs=(verifier,)
         )
-        return (tokenizer, binarise, verifier)
+        drafter = self._stage(
+            "drafter", self._train_drafter, ("drafter.pt",), (config.drafter, *numerics), needs=(distilled,)
+        )
+        exported = self._stage(
+            "export", self._export, ("bundle/manifest.json",), (config.export, config.name), needs=(drafter,)
+        )
+        evaluated = self._stage("evaluate", self._evaluate, ("evaluation.json",), needs=(exported,))
+        return tokenizer, binarised, verifier, distilled, drafter, exported, evaluated
 
-    # -- data
+    def run(self, only: str | None = None, restart: bool = False) -> Path:
+        """Complete all stages in their order, or the one named; where the finished bundle is.
 
-    def _corpus_files(self) -> tuple[Path, ...]:
-        files: list[Path] = []
-        for entry in [*self.config.data.train, *self.config.data.valid]:
-            path = self._corpus_path(entry)
-            if ".tsv" in path.suffixes:
-                files.append(path)
-            else:
-                files += [Path(f"{path}.{language}") for language in self._languages]
-        return tuple(files)
+        Raises:
+            UsageError: no stage of that name.
+            TrainingError: a stage failed, an earlier one is not done, or another run works in the same folder.
+            InputError: a corpus cannot be read.
+        """
+        names = [stage.name for stage in self.stages]
+        if only is not None and only not in names:
+            raise UsageError(f"--stage {only}: expected one of {', '.join(names)}")
+        with exclusive(Path(self.config.output)):
+            for stage in self.stages:
+                if only in {None, stage.name}:
+                    self._complete(stage, restart)
+        return self.bundle
+
+    def _complete(self, stage: Stage, restart: bool) -> None:
+        for needed in stage.needs:
+            if not needed.is_done():
+                raise TrainingError(f"stage {stage.name} needs stage {needed.name}, which is not done")
+        stage.complete(self.reporter.announce, restart)
+
+    @property
+    def bundle(self) -> Path:
+        """Where the finished bundle is."""
+        return Path(self.config.output) / "bundle"
+
+    def _stage(
+        self,
+        name: str,
+        run: Callable[[], None],
+        outputs: Iterable[str],
+        settings: tuple[Any, ...] = (),
+        inputs: Iterable[Path] = (),
+        needs: tuple[Stage, ...] = (),
+    ) -> Stage:
+        return Stage(name, self._folder(name), settings, tuple(inputs), needs, tuple(outputs), run)
+
+    def _folder(self, stage: str) -> Path:
+        return Path(self.config.output) / stage
+
+    # -- corpora
 
     def _corpus_path(self, entry: CorpusConfig) -> Path:
         return Path(self.config.data.folder) / entry.path
 
-    @property
-    def _languages(self) -> tuple[str, str]:
-        return self.config.data.source_language, self.config.data.target_language
+    def _corpus_files(self) -> Iterator[Path]:
+        for entry in [*self.config.data.train, *self.config.data.valid]:
+            yield from corpus.corpus_files(self._corpus_path(entry), *self.languages)
 
-    def _read(self, entry: CorpusConfig) -> list[Pair]:
-        pairs = corpus.read_corpus(self._corpus_path(entry), *self._languages)
-        return pairs[: entry.limit or None] * entry.repeat
+    def _read(self, entry: CorpusConfig, limit: int = 0) -> list[Pair]:
+        pairs = corpus.read_corpus(self._corpus_path(entry), *self.languages)[: entry.limit or None]
+        return pairs[: limit or None]
 
-    def _encoded(self, entries: list[CorpusConfig], vocabulary: Vocabulary) -> Iterator[tuple[list[int], list[int]]]:
+    def _kept(self, pairs: Iterable[tuple[Ids, Ids]]) -> list[tuple[Ids, Ids]]:
         data = self.config.data
-        for entry in entries:
-            for pair in self._read(entry):
-                source, target = vocabulary.encode(pair.source), vocabulary.encode(pair.target)
-                if corpus.keep_pair(len(source), len(target), data.max_tokens, data.max_length_ratio):
-                    yield source, target
+        return [
+            (source, target)
+            for source, target in pairs
+            if corpus.keep_pair(len(source), len(target), data.max_tokens, data.max_length_ratio)
+        ]
 
-    # -- stages
+    def _encoded(self, entry: CorpusConfig, limit: int = 0) -> list[tuple[Ids, Ids]]:
+        vocabulary = self.vocabulary
+        pairs = self._read(entry, limit)
+        return self._kept((vocabulary.encode(source), vocabulary.encode(target)) for source, target in pairs)
 
     @property
     def vocabulary(self) -> Vocabulary:
         """The trained vocabulary."""
-        return Vocabulary((self.output / "tokenizer" / "tokenizer.model").read_bytes())
+        return Vocabulary((self._folder("tokenizer") / TOKENIZER).read_bytes())
+
+    # -- stages
 
     def _train_tokenizer(self) -> None:
-        settings = self.config.tokenizer
+        settings, folder = self.config.tokenizer, self._folder("tokenizer")
         sentences = (text for entry in self.config.data.train for pair in self._read(entry) for text in pair)
-        prefix = self.output / "tokenizer" / ".part"
         train_vocabulary(
-            sentences, prefix, settings.vocabulary_size, settings.character_coverage, self.config.runtime.threads
+            sentences,
+            folder / "training",
+            settings.vocabulary_size,
+            settings.character_coverage,
+            self.config.runtime.threads,
         )
-        prefix.with_suffix(".model").rename(prefix.with_name("tokenizer.model"))
+        (folder / "training.model").rename(folder / TOKENIZER)
 
     def _binarised_files(self) -> Iterator[str]:
-        pair = "-".join(self._languages)
-        for language in self._languages:
+        for language in self.languages:
             yield f"dict.{language}.txt"
             for split in ("train", "valid"):
-                yield f"{split}.{pair}.{language}.bin"
-                yield f"{split}.{pair}.{language}.idx"
+                yield from (f"{split}.{'-'.join(self.languages)}.{language}.{kind}" for kind in ("bin", "idx"))
 
     def _binarise(self) -> None:
-        from specmt.fairseq_backend import binarise
+        self._write_binarised("binarise", self._encoded)
 
-        vocabulary = self.vocabulary
-        folder = self.output / "binarised"
-        binarise.write_dictionary(vocabulary, folder, self._languages)
-        splits = {"train": self.config.data.train, "valid": self.config.data.valid}
-        for split, entries in splits.items():
-            pairs = self._encoded(entries, vocabulary)
-            binarise.write_split(folder, split, self._languages, pairs, len(vocabulary))
+    def _write_binarised(self, stage: str, encoded: Callable[[CorpusConfig], list[tuple[Ids, Ids]]]) -> None:
+        vocabulary, folder = self.vocabulary, self._folder(stage)
+        binarise.write_dictionary(vocabulary, folder, self.languages)
+        for split, entries in (("train", self.config.data.train), ("valid", self.config.data.valid)):
+            pairs = (pair for entry in entries for pair in encoded(entry) * entry.repeat)
+            binarise.write_split(folder, split, self.languages, pairs, len(vocabulary))
 
     def _train_verifier(self) -> None:
-        folder = self.output / "verifier"
-        arguments = driver.verifier_arguments(self.config, self.output / "binarised", folder / "checkpoints")
+        folder = self._folder("verifier")
+        arguments = driver.verifier_arguments(self.config, self._folder("binarise"), folder / "checkpoints")
+        self._train("verifier", arguments, self.config.verifier.optimizer.max_updates)
+        averaged = self.config.verifier.optimizer.average_checkpoints
+        checkpoints.write_average(
+            checkpoints.last_checkpoints(folder / "checkpoints", averaged), folder / "verifier.pt"
+        )
+
+    def _distil(self) -> None:
+        settings = self.config.distillation
+        folder = self._folder("distil")
+        verifier = checkpoints.load(self._folder("verifier") / "verifier.pt")
+
+        def distilled(entry: CorpusConfig) -> list[tuple[Ids, Ids]]:
+            sources = [source for source, _ in self._encoded(entry, settings.limit)]
+            self.reporter.announce(f"distil: {entry.path}, {len(sources)} sentences")
+            translations = translate_in_shards(
+                verifier, sources, folder / "shards" / Path(entry.path).name, settings.batch_size, self.config.runtime
+            )
+            return self._kept(zip(sources, translations, strict=True))
+
+        self._write_binarised("distil", distilled)
+
+    def _train_drafter(self) -> None:
+        folder = self._folder("drafter")
+        verifier = self._folder("verifier") / "verifier.pt"
+        arguments = driver.drafter_arguments(self.config, self._folder("distil"), verifier, folder / "checkpoints")
+        self._train("drafter", arguments, self.config.drafter.optimizer.max_updates)
+        averaged = self.config.drafter.optimizer.average_checkpoints
+        checkpoints.write_average(checkpoints.last_checkpoints(folder / "checkpoints", averaged), folder / "drafter.pt")
+
+    def _train(self, stage: str, arguments: list[str], updates: int) -> None:
+        log = Path(self.config.output) / "logs" / f"{stage}.log"
         driver.run(
             arguments,
             self.config.runtime.threads,
-            self.output / "logs" / "verifier.log",
-            lambda progress: self.report("verifier", progress),
+            log,
+            lambda progress: self.reporter.progress(stage, updates, progress),
         )
-        checkpoints = driver.last_checkpoints(folder / "checkpoints", self.config.verifier.optimizer.average_checkpoints)
-        with atomic_path(folder / "verifier.pt") as path:
-            driver.average(checkpoints, path)
+
+    def _export(self) -> None:
+        verifier = checkpoints.load(self._folder("verifier") / "verifier.pt")
+        drafter = checkpoints.load(self._folder("drafter") / "drafter.pt")
+        weights = checkpoints.bundle_weights(verifier["model"], drafter["model"])
+
+        def write_files(folder: Path) -> None:
+            shutil.copyfile(self._folder("tokenizer") / TOKENIZER, folder / TOKENIZER)
+            save_weights(weights, folder / WEIGHTS)
+
+        export = self.config.export
+        write_bundle(
+            self._folder("export") / "bundle",
+            languages=self.languages,
+            architecture=checkpoints.pair_architecture(verifier, drafter),
+            decoding=DecodingDefaults(export.draft_length, export.beta, export.tau),
+            write_files=write_files,
+            training={"config": asdict(self.config), "packages": _package_versions()},
+            scores={},
+        )
+
+    def _evaluate(self) -> None:
+        """Score the exported bundle on validation lines, and write the finished bundle with its scores."""
+        exported = load_bundle(self._folder("export") / "bundle")
+        pairs = [pair for entry in self.config.data.valid for pair in self._read(entry)]
+        pairs = pairs[:: max(1, len(pairs) // EVALUATED_LINES)][:EVALUATED_LINES]
+        result = evaluate(
+            load_translator(exported.path, threads=self.config.runtime.threads),
+            [pair.source for pair in pairs],
+            [pair.target for pair in pairs],
+            ["ar", "spec-strict", "spec"],
+            batch_size=1,
+            repeats=1,
+            report=self.reporter.announce,
+        ).to_json()
+        write_bundle(
+            self.bundle,
+            languages=self.languages,
+            architecture=exported.architecture,
+            decoding=exported.decoding,
+            write_files=lambda folder: _copy_files(exported.path, folder, exported.files),
+            training=exported.training,
+            scores={"validation": _scores(result)},
+        )
+        write_json(self._folder("evaluate") / "evaluation.json", result)
+
+
+def _copy_files(source: Path, target: Path, names: Iterable[str]) -> None:
+    for name in names:
+        shutil.copyfile(source / name, target / name)
+
+
+def _scores(evaluation: dict[str, Any]) -> dict[str, Any]:
+    kept = ("bleu", "bleu_signature", "chrf", "mean_emitted_tokens")
+    return {result["strategy"]: {key: result[key] for key in kept} for result in evaluation["results"]}
+
+
+def _package_versions() -> dict[str, str]:
+    versions = {}
+    for package in _RECORDED_PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "not installed"
+    return versions

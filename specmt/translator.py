@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -10,12 +11,17 @@ from pathlib import Path
 from specmt.beam import beam_search, length_normalised
 from specmt.bundle import Bundle, DecodingDefaults, load_bundle
 from specmt.decoding import Greedy, Hypothesis, Iteration, Request, Speculative, Strategy, decode
-from specmt.engines.base import Engine
+from specmt.engines.base import AnyEngine
 from specmt.errors import EngineError, UsageError
 from specmt.vocabulary import EOS_ID, Vocabulary
 
 LOOK_AHEAD = 16
 """Batches of sentences that are sorted by length together."""
+
+
+def look_ahead(batch_size: int) -> int:
+    """Lines that are worth reading before translating: one where each is wanted at once."""
+    return batch_size * LOOK_AHEAD if batch_size > 1 else 1
 
 
 @dataclass(frozen=True)
@@ -41,9 +47,11 @@ class DecodingSettings:
         """The same with beta = 1: the very tokens of `ar` greedy."""
         return replace(self, beta=1)
 
-    def checked(self, engine: Engine) -> DecodingSettings:
-        """Raises:
-        UsageError: settings that contradict one another or that the engine cannot do.
+    def checked(self, engine: AnyEngine) -> DecodingSettings:
+        """These settings, if they make sense.
+
+        Raises:
+            UsageError: settings that contradict one another or that the engine cannot do.
         """
         if self.strategy not in {"spec", "ar"}:
             raise UsageError(f"--strategy: {self.strategy!r} is neither spec nor ar")
@@ -80,19 +88,29 @@ class Translation:
 
 
 class _Queue:
-    """Requests in memory, handed out in their order."""
+    """Requests in memory, shortest first, handed out so that no batch exceeds its tokens."""
 
-    def __init__(self, requests: Sequence[Request]) -> None:
-        self._requests = iter(requests)
+    def __init__(self, requests: Sequence[Request], batch_size: int, max_batch_tokens: int | None) -> None:
+        self._requests = deque(sorted(requests, key=lambda request: len(request.source_ids)))
+        self._batch_size = batch_size
+        self._max_tokens = max_batch_tokens
 
     def take(self, count: int, wait: bool) -> list[Request]:
-        return list(islice(self._requests, count))
+        """See `Waiting.take`. `count` places are free, so the others are in flight, with shorter sources."""
+        taken: list[Request] = []
+        in_flight = self._batch_size - count
+        while self._requests and len(taken) < count:
+            tokens = (in_flight + len(taken) + 1) * len(self._requests[0].source_ids)
+            if self._max_tokens and tokens > self._max_tokens and in_flight + len(taken) > 0:
+                break
+            taken.append(self._requests.popleft())
+        return taken
 
 
 class Translator:
     """A loaded pair of models with its vocabulary."""
 
-    def __init__(self, engine: Engine, vocabulary: Vocabulary, defaults: DecodingDefaults) -> None:
+    def __init__(self, engine: AnyEngine, vocabulary: Vocabulary, defaults: DecodingDefaults) -> None:
         self.engine = engine
         self.vocabulary = vocabulary
         self.defaults = defaults
@@ -102,22 +120,42 @@ class Translator:
 
         Lines are read `LOOK_AHEAD` batches at a time and sorted by length within; with `batch_size` 1 one at a time.
         """
+        unread = iter(lines)
+        window = look_ahead(batch_size)
+        yield from self.translate_chunks(iter(lambda: list(islice(unread, window)), []), settings, batch_size)
+
+    def translate_chunks(
+        self,
+        chunks: Iterable[Sequence[str]],
+        settings: DecodingSettings,
+        batch_size: int,
+        max_batch_tokens: int | None = None,
+    ) -> Iterator[Translation]:
+        """As `translate`, for lines that come in chunks: each chunk is finished before the next is asked for.
+
+        Args:
+            max_batch_tokens: source tokens decoded at a time, padding included; a longer sentence goes alone.
+        """
         settings = settings.checked(self.engine)
-        numbered = enumerate(lines)
-        window = batch_size * LOOK_AHEAD if batch_size > 1 else 1
-        while chunk := list(islice(numbered, window)):
-            yield from self._translate_chunk(chunk, settings, batch_size)
+        first = 0
+        for chunk in chunks:
+            numbered = list(enumerate(chunk, start=first))
+            yield from self._translate_chunk(numbered, settings, batch_size, max_batch_tokens)
+            first += len(chunk)
 
     def _translate_chunk(
-        self, chunk: Sequence[tuple[int, str]], settings: DecodingSettings, batch_size: int
+        self,
+        chunk: Sequence[tuple[int, str]],
+        settings: DecodingSettings,
+        batch_size: int,
+        max_batch_tokens: int | None,
     ) -> Iterator[Translation]:
-        requests = [self._request(index, line) for index, line in chunk]
-        full = sorted((request for request in requests if request), key=lambda request: len(request.source_ids))
+        requests = {index: request for index, line in chunk if (request := self._request(index, line))}
+        queue = _Queue(list(requests.values()), batch_size, max_batch_tokens)
+        finished = self._decode(queue, settings, batch_size)
         hypotheses: dict[int, list[Hypothesis]] = {}
-        finished = self._decode(full, settings, batch_size)
         for index, line in chunk:
-            request = requests[index - chunk[0][0]]
-            if request is None:
+            if index not in requests:
                 yield Translation(index, line, "", 0.0)
                 continue
             while index not in hypotheses:
@@ -132,15 +170,12 @@ class Translator:
         limit = int(self.defaults.max_tokens_factor * len(ids)) + self.defaults.max_tokens_offset
         return Request(index, [*ids, EOS_ID], limit)
 
-    def _decode(
-        self, requests: Sequence[Request], settings: DecodingSettings, batch_size: int
-    ) -> Iterator[list[Hypothesis]]:
+    def _decode(self, queue: _Queue, settings: DecodingSettings, batch_size: int) -> Iterator[list[Hypothesis]]:
         if settings.strategy == "ar" and settings.beam > 1:
-            for start in range(0, len(requests), batch_size):
-                batch = requests[start : start + batch_size]
+            while batch := queue.take(batch_size, wait=True):
                 yield from beam_search(self.engine, batch, settings.beam, settings.length_penalty)
             return
-        for hypothesis in decode(self.engine, _Queue(requests), _strategy(settings), batch_size):
+        for hypothesis in decode(self.engine, queue, _strategy(settings), batch_size):
             yield [hypothesis]
 
     def _translation(self, line: str, hypotheses: list[Hypothesis], settings: DecodingSettings) -> Translation:
@@ -184,7 +219,7 @@ def load_translator(path: Path, device: str = "cpu", precision: str = "fp32", th
     return Translator(_torch_engine(bundle, device, precision, threads), bundle.vocabulary(), bundle.decoding)
 
 
-def _torch_engine(bundle: Bundle, device: str, precision: str, threads: int) -> Engine:
+def _torch_engine(bundle: Bundle, device: str, precision: str, threads: int) -> AnyEngine:
     try:
         import torch
     except ImportError:

@@ -45,7 +45,7 @@ def check(draft: IntArray, candidates: Candidates) -> Verdict:
         draft: shape (batch, draft_length).
         candidates: after `blank`, for draft_length + 1 positions: each slot's and the one after the last.
     """
-    batch, draft_length = draft.shape
+    draft_length = draft.shape[1]
     matches = candidates.ids[:, :draft_length] == draft[:, :, None]
     accepted = matches.any(axis=2).cumprod(axis=1).sum(axis=1)
 

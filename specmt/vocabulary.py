@@ -1,4 +1,4 @@
-"""SentencePiece pieces <-> ids. The ids are fairseq's own: `<s>` 0, `<pad>` 1, `</s>` 2, `<unk>` 3, `[MASK]` 4, pieces."""
+"""SentencePiece pieces <-> ids. fairseq's own ids: `<s>` 0, `<pad>` 1, `</s>` 2, `<unk>` 3, `[MASK]` 4, pieces."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ class Vocabulary:
     """A joint source and target SentencePiece model whose ids are used by every network without translation."""
 
     def __init__(self, model: bytes) -> None:
-        """Args:
-            model: a serialised SentencePiece model.
+        """Load a serialised SentencePiece model.
 
         Raises:
             ValueError: the bytes are no SentencePiece model, or its special ids are not ours.

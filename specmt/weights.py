@@ -29,7 +29,9 @@ def expected_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     def linear(name: str, outputs: int, inputs: int) -> None:
         shapes[f"{name}.weight"], shapes[f"{name}.bias"] = (outputs, inputs), (outputs,)
 
-    def attention(layer: str, kind: str, projections: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "out_proj")) -> None:
+    def attention(
+        layer: str, kind: str, projections: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "out_proj")
+    ) -> None:
         for projection in projections:
             linear(f"{layer}.{kind}.{projection}", width, width)
 

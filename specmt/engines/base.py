@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,8 +53,11 @@ class Rows(Protocol):
         """Committed target tokens of each row, shape (batch,)."""
 
 
-class Engine(Protocol):
-    """Runs a pair of models. `R` methods take the rows that the same engine made."""
+R = TypeVar("R", bound=Rows)
+
+
+class Engine(Protocol[R]):
+    """Runs a pair of models. Methods take the rows that the same engine made."""
 
     @property
     def name(self) -> str:
@@ -64,17 +67,17 @@ class Engine(Protocol):
     def max_draft_length(self) -> int:
         """The most slots that the drafter was trained to fill."""
 
-    def encode(self, sources: Sequence[Sequence[int]]) -> Rows:
+    def encode(self, sources: Sequence[Sequence[int]]) -> R:
         """Run the encoder over sources (ids with end-of-sentence, no padding) and start a row for each."""
 
-    def draft(self, rows: Rows, last_ids: IntArray, draft_length: int) -> Lattice:
+    def draft(self, rows: R, last_ids: IntArray, draft_length: int) -> Lattice:
         """Fill `draft_length` `[MASK]` slots after the verified prefix in one pass.
 
         Args:
             last_ids: the last verified token of each row, not read by the verifier yet, shape (batch,).
         """
 
-    def verify(self, rows: Rows, token_ids: IntArray, beta: int) -> Candidates:
+    def verify(self, rows: R, token_ids: IntArray, beta: int) -> Candidates:
         """Read T more tokens a row, after the committed ones, in one pass; nothing is committed.
 
         Args:
@@ -82,20 +85,23 @@ class Engine(Protocol):
             beta: candidates wanted at each position.
         """
 
-    def commit(self, rows: Rows, counts: IntArray) -> None:
+    def commit(self, rows: R, counts: IntArray) -> None:
         """Keep the first `counts` (shape (batch,)) tokens of the last `verify`; forget the rest."""
 
-    def select(self, rows: Rows, indices: IntArray) -> Rows:
+    def select(self, rows: R, indices: IntArray) -> R:
         """The rows at `indices`, in that order; an index may repeat."""
 
-    def reorder(self, rows: Rows, indices: IntArray) -> Rows:
+    def reorder(self, rows: R, indices: IntArray) -> R:
         """As `select`, where each row is replaced by a row of the same source: only the target side moves."""
 
-    def join(self, rows: Rows, others: Rows) -> Rows:
+    def join(self, rows: R, others: R) -> R:
         """Both batches as one, `others` last."""
 
 
-def step(engine: Engine, rows: Rows, last_ids: IntArray, beta: int) -> Candidates:
+AnyEngine = Engine[Any]
+
+
+def step(engine: Engine[R], rows: R, last_ids: IntArray, beta: int) -> Candidates:
     """Autoregressive step: read one token a row and commit it. Candidates have shape (batch, 1, beta)."""
     candidates = engine.verify(rows, last_ids[:, None], beta)
     engine.commit(rows, np.ones(len(last_ids), dtype=np.int64))

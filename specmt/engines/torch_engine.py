@@ -76,7 +76,7 @@ class _LayerNorm:
         self.weight, self.bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
 
     def __call__(self, x: Tensor) -> Tensor:
-        return functional.layer_norm(x, self.weight.shape, self.weight, self.bias)
+        return functional.layer_norm(x, [*self.weight.shape], self.weight, self.bias)
 
 
 class _FeedForward:
@@ -109,11 +109,12 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) ->
     scores = query @ keys.transpose(2, 3) * (query.size(-1) ** -0.5)
     if mask is not None:
         scores = scores + mask
-    return (scores.softmax(dim=-1) @ values).transpose(1, 2).flatten(2)
+    read: Tensor = (scores.softmax(dim=-1) @ values).transpose(1, 2).flatten(2)
+    return read
 
 
 def position_table(positions: int, width: int) -> Tensor:
-    """Sinusoids of positions 0, 1, …, shape (positions, width), as fairseq numbers them (the first is its third row)."""
+    """Sinusoids of positions 0, 1, …, shape (positions, width); position 0 is the third row of fairseq's table."""
     half = width // 2
     frequencies = torch.exp(torch.arange(half) * -(math.log(10000) / (half - 1)))
     angles = (torch.arange(positions) + PAD_ID + 1)[:, None] * frequencies[None, :]
@@ -126,8 +127,7 @@ class TorchEngine:
     def __init__(
         self, architecture: Architecture, weights: Mapping[str, Tensor], device: str = "cpu", bf16: bool = False
     ) -> None:
-        """Args:
-            weights: as a bundle holds them.
+        """Take a bundle's weights.
 
         Raises:
             EngineError: the device is not there.
@@ -146,7 +146,8 @@ class TorchEngine:
         self._positions = position_table(1, architecture.width)
         self._build_encoder(cast)
         self._build_decoder(cast)
-        self._build_drafter(cast)
+        if architecture.drafter_layers:
+            self._build_drafter(cast)
 
     @property
     def name(self) -> str:
@@ -181,7 +182,9 @@ class TorchEngine:
             for layer in layers
         ]
         self._drafter_norm = _LayerNorm(weights, "drafter.layer_norm")
-        self._project_prefix = _Linear(weights, *(f"{layer}.prefix_attn.{name}_proj" for layer in layers for name in "kv"))
+        self._project_prefix = _Linear(
+            weights, *(f"{layer}.prefix_attn.{name}_proj" for layer in layers for name in "kv")
+        )
         self._slots = weights["drafter.slots.weight"]
         self._bigram_gate = weights["drafter.bigram_gate.weight"]
         self._bigram_left = weights["drafter.bigram_left.weight"]
@@ -231,7 +234,7 @@ class TorchEngine:
 
     @torch.inference_mode()
     def draft(self, rows: TorchRows, last_ids: IntArray, draft_length: int) -> Lattice:
-        """See `Engine.draft`. The window is the last verified token and `draft_length` slots; only slots are predicted."""
+        """See `Engine.draft`. The window is the last verified token and the slots; only slots are predicted."""
         rows.drafts = True
         window = draft_length + 1
         positions = self._tensor(rows.lengths[:, None] + np.arange(window))
@@ -240,7 +243,9 @@ class TorchEngine:
         last = self._scaled_embeddings[self._tensor(last_ids)][:, None]
         slots = self._slots[:draft_length].expand(len(last_ids), -1, -1)
         x = torch.cat([last, slots], dim=1) + self._position_rows(prefix + window)[positions]
-        for layer, (attention, cross, feed_forward) in enumerate(self._drafter_layers, self.architecture.decoder_layers):
+        for layer, (attention, cross, feed_forward) in enumerate(
+            self._drafter_layers, self.architecture.decoder_layers
+        ):
             query, keys, values = self._split_heads(attention.project(attention.norm(x)), 3)
             cache = rows.caches[layer]
             keys = torch.cat([cache.keys[:, :, :prefix], keys], dim=2)

@@ -27,7 +27,10 @@ def write_dictionary(vocabulary: Vocabulary, folder: Path, languages: Sequence[s
 
 
 def write_split(
-    folder: Path, split: str, languages: tuple[str, str], pairs: Iterable[tuple[Sequence[int], Sequence[int]]],
+    folder: Path,
+    split: str,
+    languages: tuple[str, str],
+    pairs: Iterable[tuple[Sequence[int], Sequence[int]]],
     vocabulary_size: int,
 ) -> None:
     """Write `SPLIT.de-en.{de,en}.{bin,idx}`.

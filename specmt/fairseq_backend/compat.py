@@ -30,8 +30,8 @@ def _hashable_fairseq_dataclasses() -> Iterator[None]:
 
     def process(cls: type, *args: Any, **kwargs: Any) -> type:
         made: type = original(cls, *args, **kwargs)
-        if made.__module__.startswith("fairseq.") and made.__hash__ is None:
-            made.__hash__ = object.__hash__  # type: ignore[assignment]
+        if made.__module__.startswith("fairseq.") and vars(made).get("__hash__", 0) is None:
+            type.__setattr__(made, "__hash__", object.__hash__)
         return made
 
     dataclasses._process_class = process  # type: ignore[attr-defined]
@@ -43,7 +43,7 @@ def _hashable_fairseq_dataclasses() -> Iterator[None]:
 
 def _allow_checkpoint_types() -> None:
     """Prevents `Weights only load failed`: checkpoints hold a Namespace and numpy scalars, and no code."""
-    numpy_types = [np.dtype, np.ndarray, *{type(np.dtype(code)) for code in "?bhilBHILefd"}]
+    numpy_types: list[Any] = [np.dtype, np.ndarray, *{type(np.dtype(code)) for code in "?bhilBHILefd"}]
     scalar, reconstruct = np._core.multiarray.scalar, np._core.multiarray._reconstruct  # type: ignore[attr-defined]
     torch.serialization.add_safe_globals([argparse.Namespace, scalar, reconstruct, *numpy_types])
 

@@ -33,7 +33,7 @@ class Progress:
 
 
 def verifier_arguments(config: Config, binarised: Path, checkpoints: Path) -> list[str]:
-    """fairseq's arguments for the verifier."""
+    """Arguments of fairseq for the verifier."""
     verifier = config.verifier
     return [
         str(binarised),
@@ -47,6 +47,23 @@ def verifier_arguments(config: Config, binarised: Path, checkpoints: Path) -> li
         *("--encoder-normalize-before", "--decoder-normalize-before", "--dropout", str(verifier.dropout)),
         *("--criterion", "specmt_translation", "--label-smoothing", str(verifier.label_smoothing)),
         *_common_arguments(config, verifier.optimizer, checkpoints),
+    ]
+
+
+def drafter_arguments(config: Config, binarised: Path, verifier: Path, checkpoints: Path) -> list[str]:
+    """Arguments of fairseq for the drafter. `binarised`: the sources with the verifier's translations."""
+    drafter = config.drafter
+    return [
+        str(binarised),
+        *("--task", "specmt_drafting", "--arch", "specmt_drafter", "--verifier-checkpoint", str(verifier)),
+        *("--source-lang", config.data.source_language, "--target-lang", config.data.target_language),
+        *("--layers", str(drafter.layers), "--draft-length", str(drafter.draft_length)),
+        *("--bigram-rank", str(drafter.bigram_rank), "--dropout", str(drafter.dropout)),
+        *("--glancing-start", str(drafter.glancing_start), "--glancing-end", str(drafter.glancing_end)),
+        *("--glancing-updates", str(drafter.optimizer.max_updates)),
+        *("--criterion", "specmt_drafting", "--label-smoothing", str(drafter.label_smoothing)),
+        *("--blocks", str(drafter.blocks)),
+        *_common_arguments(config, drafter.optimizer, checkpoints),
     ]
 
 
@@ -104,10 +121,8 @@ def parse_progress(line: str) -> Iterator[Progress]:
         record = json.loads(brace + rest)
     except json.JSONDecodeError:
         return
-    if "train_num_updates" in record or "num_updates" in record:
-        update = int(record.get("num_updates", record.get("train_num_updates", 0)))
-        speed = record.get("wps")
-        yield Progress(update, float(record.get("loss", "nan")), None, float(speed) if speed else None)
+    if "num_updates" in record:
+        yield Progress(int(record["num_updates"]), float(record["loss"]), None, float(record.get("wps", "nan")))
     elif "valid_num_updates" in record:
         valid = float(record["valid_loss"])
         yield Progress(int(record["valid_num_updates"]), valid, valid, None)

@@ -42,13 +42,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return total.float()
 
     @staticmethod
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor, None, None]:
         features_grad, weight_grad = ctx.saved_tensors
         return features_grad * grad_output, weight_grad * grad_output, None, None
 
 
 def linear_cross_entropy(features: Tensor, weight: Tensor, target: Tensor, label_smoothing: float) -> Tensor:
-    """Sum over positions of the cross-entropy (nats) of softmax(features @ weight.T) against (1 - s) · gold + s · uniform.
+    """Sum of cross-entropies (nats) of softmax(features @ weight.T) against (1 - s) · gold + s · uniform.
 
     Args:
         features: shape (positions, width); its dtype (float32 or bfloat16) is that of the products.

@@ -1,0 +1,5 @@
+"""`python -m specmt`."""
+
+from specmt.cli import main
+
+main()

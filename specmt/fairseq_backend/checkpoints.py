@@ -1,0 +1,92 @@
+"""fairseq's checkpoints: which are the last, their average, and their weights under the bundle's names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specmt.architecture import Architecture
+from specmt.errors import TrainingError
+from specmt.fairseq_backend import compat  # noqa: F401  (allows its types on load)
+from specmt.files import atomic_path
+
+_INTERVAL_NAME = re.compile(r"checkpoint_\d+_(\d+)\.pt")
+
+
+def last_checkpoints(folder: Path, count: int) -> list[Path]:
+    """The last `count` checkpoints by update, oldest first; the one at the very end of training included.
+
+    Raises:
+        TrainingError: there is none.
+    """
+    numbered = [(int(match[1]), path) for path in folder.iterdir() if (match := _INTERVAL_NAME.fullmatch(path.name))]
+    paths = [path for _, path in sorted(numbered)][-count:]
+    if not paths and (folder / "checkpoint_last.pt").is_file():
+        paths = [folder / "checkpoint_last.pt"]
+    if not paths:
+        raise TrainingError(f"{folder}: no checkpoint")
+    return paths
+
+
+def load(path: Path) -> dict[str, Any]:
+    """A checkpoint's content; nothing but tensors, numbers and settings is ever unpickled."""
+    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return state
+
+
+def write_average(checkpoints: Sequence[Path], path: Path) -> None:
+    """Average the weights; the result is a fairseq checkpoint without optimizer state. Written atomically."""
+    states = [load(checkpoint) for checkpoint in checkpoints]
+    averaged = states[-1]
+    for name, tensor in averaged["model"].items():
+        if tensor.is_floating_point():
+            averaged["model"][name] = torch.stack([state["model"][name] for state in states]).mean(dim=0)
+    averaged.pop("last_optimizer_state", None)
+    with atomic_path(path) as temporary:
+        torch.save(averaged, temporary)
+
+
+def bundle_weights(verifier: Mapping[str, Tensor], drafter: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Both models' weights under a bundle's names; the shared embedding matrix stands once."""
+    shared = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight"}
+    no_weight = {"encoder.version", "decoder.version"}
+    positions = {"encoder.embed_positions._float_tensor", "decoder.embed_positions._float_tensor"}
+    weights = {"embeddings.weight": verifier["decoder.embed_tokens.weight"]}
+    for name, tensor in verifier.items():
+        if name not in shared | no_weight | positions:
+            weights[f"verifier.{name}"] = tensor
+    return weights | {f"drafter.{name}": tensor for name, tensor in drafter.items()}
+
+
+def verifier_architecture(verifier: Mapping[str, Any]) -> Architecture:
+    """The shape of a verifier without a drafter, from its checkpoint's content."""
+    args = verifier["cfg"]["model"]
+    size, width = verifier["model"]["decoder.embed_tokens.weight"].shape
+    return Architecture(
+        vocabulary_size=size,
+        width=width,
+        heads=args.decoder_attention_heads,
+        feed_forward_width=args.decoder_ffn_embed_dim,
+        encoder_layers=args.encoder_layers,
+        decoder_layers=args.decoder_layers,
+        drafter_layers=0,
+        draft_length=0,
+        bigram_rank=0,
+    )
+
+
+def pair_architecture(verifier: Mapping[str, Any], drafter: Mapping[str, Any]) -> Architecture:
+    """The shape of a pair, from its two checkpoints' content."""
+    weights = drafter["model"]
+    return replace(
+        verifier_architecture(verifier),
+        drafter_layers=sum(name.endswith(".fc1.bias") for name in weights),
+        draft_length=weights["slots.weight"].size(0),
+        bigram_rank=weights["bigram_gate.weight"].size(0),
+    )

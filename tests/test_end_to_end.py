@@ -1,0 +1,232 @@
+"""The whole path through the command line on a real, tiny pair: train, translate, explain, eval; and bad input."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SMOKE = ROOT / "data" / "smoke"
+STAGES = ("tokenizer", "binarise", "verifier", "distil", "drafter", "export", "evaluate")
+
+
+def specmt(*arguments: object, stdin: bytes = b"", check: bool = True) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "specmt", *map(str, arguments)]
+    done = subprocess.run(command, input=stdin, capture_output=True, cwd=ROOT, check=False)
+    if check:
+        assert done.returncode == 0, done.stderr.decode()
+    return done
+
+
+def train_arguments(output: Path, *settings: str) -> list[str]:
+    overrides = [f"--set=output={output}", *(f"--set={setting}" for setting in settings)]
+    return ["train", "--config", "configs/tiny-smoke.yaml", *overrides]
+
+
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished training run of `configs/tiny-smoke.yaml`."""
+    output = tmp_path_factory.mktemp("smoke") / "run"
+    specmt(*train_arguments(output))
+    return output
+
+
+@pytest.fixture(scope="session")
+def bundle(run_folder: Path) -> Path:
+    return run_folder / "bundle"
+
+
+@pytest.fixture(scope="session")
+def evaluation(bundle: Path) -> dict[str, Any]:
+    done = specmt(
+        *("eval", "-m", bundle, "--source", SMOKE / "test.de", "--reference", SMOKE / "test.en"),
+        *("--strategies", "ar,beam5,spec-strict,spec", "--repeats", 1, "--json"),
+    )
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def one_line(done: subprocess.CompletedProcess[bytes]) -> str:
+    """The only line on stderr, of a command that printed nothing else."""
+    assert done.stdout == b""
+    lines = done.stderr.decode().splitlines()
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+def test_the_smoke_pair_has_learned_its_language(evaluation: dict[str, Any]) -> None:
+    by_name = {result["strategy"]: result for result in evaluation["results"]}
+    assert list(by_name) == ["ar", "beam5", "spec-strict", "spec"]
+    assert min(result["bleu"] for result in by_name.values()) > 60
+    assert by_name["spec-strict"]["identical_to_ar"] == 1.0
+    assert by_name["spec-strict"]["bleu"] == by_name["ar"]["bleu"]
+    assert by_name["spec-strict"]["mean_emitted_tokens"] > 2
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 32])
+@pytest.mark.parametrize("draft_length", [1, 3, 6])
+def test_strict_speculation_equals_greedy_byte_for_byte(bundle: Path, batch_size: int, draft_length: int) -> None:
+    source = (SMOKE / "test.de").read_bytes()
+    common = ("translate", "-m", bundle, "--batch-size", batch_size)
+    greedy = specmt(*common, "--strategy", "ar", stdin=source).stdout
+    strict = specmt(*common, "--strict", "--draft-length", draft_length, stdin=source).stdout
+    assert greedy.count(b"\n") == 200
+    assert strict == greedy
+
+
+def test_one_line_out_for_each_line_in_blank_for_blank(bundle: Path) -> None:
+    sentences = (SMOKE / "test.de").read_text().splitlines()[:3]
+    plain = specmt("translate", "-m", bundle, stdin="\n".join(sentences).encode()).stdout.decode().splitlines()
+    mixed = f"\n{sentences[0]}\r\n   \n{sentences[1]}\n\n{sentences[2]}"
+    translated = specmt("translate", "-m", bundle, stdin=mixed.encode()).stdout.decode()
+    assert translated.split("\n") == ["", plain[0], "", plain[1], "", plain[2], ""]
+
+
+def test_token_budget_changes_no_translation(bundle: Path) -> None:
+    source = (SMOKE / "test.de").read_bytes()
+    unlimited = specmt("translate", "-m", bundle, "--strict", stdin=source).stdout
+    assert specmt("translate", "-m", bundle, "--strict", "--max-batch-tokens", 20, stdin=source).stdout == unlimited
+
+
+def test_files_give_what_streams_give(bundle: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out.en"
+    done = specmt("translate", "-m", bundle, "-i", SMOKE / "test.de", "-o", target)
+    assert done.stdout == b""
+    assert target.read_bytes() == specmt("translate", "-m", bundle, stdin=(SMOKE / "test.de").read_bytes()).stdout
+
+
+def test_jsonl_tells_score_and_iterations(bundle: Path) -> None:
+    sentence = (SMOKE / "test.de").read_text().splitlines()[0]
+    done = specmt("translate", "-m", bundle, "--format", "jsonl", stdin=f"{sentence}\n\n".encode())
+    full, empty = (json.loads(line) for line in done.stdout.splitlines())
+    assert full["source"] == sentence
+    assert full["translation"] == specmt("translate", "-m", bundle, stdin=sentence.encode()).stdout.decode().strip()
+    assert full["iterations"] == len(full["emitted_tokens"]) and full["score"] < 0
+    assert empty == {"source": "", "translation": "", "score": 0.0, "iterations": 0, "emitted_tokens": []}
+
+
+def test_n_best_lists_the_beam_best_first(bundle: Path) -> None:
+    source = "".join((SMOKE / "test.de").read_text().splitlines(keepends=True)[:2])
+    beam = ("translate", "-m", bundle, "--strategy", "ar", "--beam", 4)
+    best = specmt(*beam, stdin=source.encode()).stdout.decode().splitlines()
+    lists = specmt(*beam, "--n-best", 3, stdin=source.encode()).stdout.decode().splitlines()
+    assert len(lists) == 6
+    assert [lists[0], lists[3]] == best
+    record = json.loads(specmt(*beam, "--n-best", 3, "--format", "jsonl", stdin=source.encode()).stdout.splitlines()[0])
+    assert [entry["translation"] for entry in record["n_best"]] == lists[:3]
+    assert [entry["score"] for entry in record["n_best"]] == sorted(
+        (e["score"] for e in record["n_best"]), reverse=True
+    )
+
+
+def test_explain_shows_the_candidate_table_with_blanks(bundle: Path) -> None:
+    sentence = (SMOKE / "test.de").read_text().splitlines()[0]
+    arguments = ("explain", sentence, "-m", bundle, "--beta", 3, "--tau", 0.5)
+    assert "[BLANK]" in specmt(*arguments).stdout.decode()
+    explained = json.loads(specmt(*arguments, "--format", "json").stdout)
+    assert explained["source"] == sentence
+    assert "[BLANK]" in json.dumps(explained) and "[MASK]" in json.dumps(explained)
+
+
+def test_evaluation_object_has_what_it_promises(evaluation: dict[str, Any], bundle: Path, tmp_path: Path) -> None:
+    assert set(evaluation) >= {"machine", "results"}
+    ar = evaluation["results"][0]
+    assert ar["speedup_vs_ar"] == 1.0 and ar["mean_emitted_tokens"] == 1.0 and ar["identical_to_ar"] == 1.0
+    assert "tok:13a" in ar["bleu_signature"]
+    assert list(ar["latency_ms"]) == ["mean", "p50", "p95", "p99"]
+    for name in ("few.de", "few.en"):
+        lines = (SMOKE / f"test{Path(name).suffix}").read_text().splitlines(keepends=True)[:10]
+        (tmp_path / name).write_text("".join(lines))
+    figure = tmp_path / "plot.svg"
+    files = ("--source", tmp_path / "few.de", "--reference", tmp_path / "few.en")
+    specmt("eval", "-m", bundle, *files, "--repeats", 1, "--plot", figure)
+    assert figure.read_text().lstrip().startswith("<?xml")
+
+
+def test_a_finished_run_is_skipped_and_a_changed_setting_redoes_only_what_follows(
+    run_folder: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(run_folder, copy)
+    again = specmt(*train_arguments(copy)).stderr.decode()
+    assert [line.split(" ", 2)[2] for line in again.splitlines()] == [f"{stage}: up to date" for stage in STAGES]
+    changed = specmt(*train_arguments(copy, "export.beta=2")).stderr.decode()
+    assert "drafter: up to date" in changed and "export: done" in changed
+    assert json.loads((copy / "bundle" / "manifest.json").read_text())["decoding"]["beta"] == 2
+
+
+def test_a_run_killed_in_every_stage_ends_with_a_working_bundle(tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    short = ("verifier.optimizer.max_updates=60", "verifier.optimizer.checkpoint_updates=20")
+    short += ("drafter.optimizer.max_updates=40", "drafter.optimizer.checkpoint_updates=20")
+    command = [sys.executable, "-m", "specmt", *train_arguments(output, *short)]
+    for stage in STAGES:
+        with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=ROOT, text=True) as run:
+            assert run.stderr is not None
+            # In the stages that train, after a checkpoint; in the others, as soon as they begin.
+            moment = f"{stage}: update 40/" if stage == "verifier" else f"{stage}: begins"
+            for line in run.stderr:
+                if moment in line:
+                    break
+            else:
+                pytest.fail(f"stage {stage} was not reached")
+            run.send_signal(signal.SIGKILL)
+    finished = specmt(*train_arguments(output, *short)).stderr.decode()
+    assert "verifier: up to date" in finished and "evaluate: done" in finished
+    log = (output / "logs" / "verifier.log").read_text()
+    assert "Loaded checkpoint" in log, "the verifier began anew instead of resuming"
+    assert specmt("translate", "-m", output / "bundle", stdin=b"Die Frau liest.\n").stdout.count(b"\n") == 1
+
+
+def test_bad_input_is_one_line_that_says_what_and_where(bundle: Path, tmp_path: Path) -> None:
+    missing = specmt("translate", "-m", bundle, "-i", tmp_path / "none.de", check=False)
+    assert missing.returncode == 1 and "none.de: no such file" in one_line(missing)
+    no_model = specmt("translate", "-m", tmp_path / "none", check=False)
+    assert no_model.returncode == 1 and "none: no such model directory" in one_line(no_model)
+    uneven = tmp_path / "short.en"
+    uneven.write_text("One line.\n")
+    unequal = specmt("eval", "-m", bundle, "--source", SMOKE / "test.de", "--reference", uneven, check=False)
+    assert unequal.returncode == 1 and "200 lines" in one_line(unequal) and "has 1" in one_line(unequal)
+
+
+def test_invalid_utf8_keeps_the_lines_before_it_and_names_the_line(bundle: Path, tmp_path: Path) -> None:
+    good = (SMOKE / "test.de").read_bytes().splitlines(keepends=True)[0]
+    done = specmt("translate", "-m", bundle, stdin=good + b"M\xfctter\n", check=False)
+    assert done.returncode == 1
+    assert done.stdout == specmt("translate", "-m", bundle, stdin=good).stdout
+    assert "line 2" in done.stderr.decode() and len(done.stderr.splitlines()) == 1
+    source, target = tmp_path / "bad.de", tmp_path / "out.en"
+    source.write_bytes(good + b"M\xfctter\n")
+    assert specmt("translate", "-m", bundle, "-i", source, "-o", target, check=False).returncode == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.de"], "something half-written was left"
+
+
+def test_a_bad_configuration_is_one_line_that_names_the_key(tmp_path: Path) -> None:
+    unknown = specmt(*train_arguments(tmp_path, "verifier.layerz=3"), check=False)
+    assert unknown.returncode == 1 and "unknown key verifier.layerz" in one_line(unknown)
+    wrong = specmt(*train_arguments(tmp_path, "verifier.heads=many"), check=False)
+    assert wrong.returncode == 1 and "verifier.heads" in one_line(wrong) and "'many'" in one_line(wrong)
+
+
+def test_a_flipped_byte_in_a_bundle_is_one_line(bundle: Path, tmp_path: Path) -> None:
+    for name in ("model.safetensors", "tokenizer.model", "manifest.json"):
+        copy = tmp_path / name
+        shutil.copytree(bundle, copy)
+        data = bytearray((copy / name).read_bytes())
+        data[len(data) // 2] ^= 0xFF
+        (copy / name).write_bytes(data)
+        done = specmt("translate", "-m", copy, stdin=b"Die Frau liest.\n", check=False)
+        assert done.returncode == 1
+        assert name in one_line(done)
+
+
+def test_contradicting_options_are_usage_errors(bundle: Path) -> None:
+    done = specmt("translate", "-m", bundle, "--beam", 4, check=False)
+    assert done.returncode == 2 and "--strategy ar" in one_line(done)
