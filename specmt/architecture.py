@@ -20,3 +20,8 @@ class Architecture:
     draft_length: int
     """The most `[MASK]` slots that the drafter fills."""
     bigram_rank: int
+
+    def __post_init__(self) -> None:
+        """Refuse heads that do not share the width evenly."""
+        if self.heads < 1 or self.width % self.heads:
+            raise ValueError("width must be a multiple of heads")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -38,6 +39,13 @@ class DecodingDefaults:
     max_tokens_offset: int = 10
     """A translation has at most factor · source tokens + offset tokens, end-of-sentence included."""
 
+    def __post_init__(self) -> None:
+        """Refuse numbers that no decoding can work with."""
+        if not (self.draft_length >= 1 and self.beta >= 1 and self.tau >= 0 and math.isfinite(self.length_penalty)):
+            raise ValueError("draft_length and beta are at least 1, tau is not negative, length_penalty is finite")
+        if not (0 <= self.max_tokens_factor < math.inf and self.max_tokens_offset >= 1):
+            raise ValueError("max_tokens_factor is finite and not negative, max_tokens_offset is at least 1")
+
 
 @dataclass(frozen=True)
 class Bundle:
@@ -62,9 +70,12 @@ class Bundle:
         """
         path = self.path / TOKENIZER
         try:
-            return Vocabulary(path.read_bytes())
+            vocabulary = Vocabulary(path.read_bytes())
         except ValueError as error:
             raise BundleError(f"{path}: {error}") from None
+        if len(vocabulary) != self.architecture.vocabulary_size:
+            raise BundleError(f"{path}: {len(vocabulary)} pieces, expected {self.architecture.vocabulary_size}")
+        return vocabulary
 
     @property
     def weights_path(self) -> Path:
@@ -87,6 +98,8 @@ def load_bundle(path: Path) -> Bundle:
     if manifest.get("manifest_sha256") != _manifest_digest(manifest):
         raise BundleError(f"{path / MANIFEST}: altered or damaged (its own SHA-256 differs); copy the model again")
     bundle = _parse(path, manifest)
+    if bundle.decoding.draft_length > bundle.architecture.draft_length:
+        raise BundleError(f"{path / MANIFEST}: decoding: draft_length is more than the drafter's slots")
     for name, digest in bundle.files.items():
         _check_file(path / name, digest)
     for name in (TOKENIZER, WEIGHTS):
@@ -112,7 +125,8 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 def _manifest_digest(manifest: Mapping[str, Any]) -> str:
     """SHA-256 of the manifest's other entries in canonical JSON."""
     entries = {key: value for key, value in manifest.items() if key != "manifest_sha256"}
-    return hashlib.sha256(json.dumps(entries, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    canonical = json.dumps(entries, sort_keys=True, ensure_ascii=False).encode(errors="surrogatepass")
+    return hashlib.sha256(canonical).hexdigest()
 
 
 def _parse(path: Path, manifest: dict[str, Any]) -> Bundle:
@@ -124,8 +138,8 @@ def _parse(path: Path, manifest: dict[str, Any]) -> Bundle:
 
     return Bundle(
         path,
-        take("source_language", str),
-        take("target_language", str),
+        take("source_language", _text),
+        take("target_language", _text),
         take("architecture", lambda value: _dataclass(Architecture, value)),
         take("decoding", lambda value: _dataclass(DecodingDefaults, value)),
         take("files", _file_digests),
@@ -134,17 +148,23 @@ def _parse(path: Path, manifest: dict[str, Any]) -> Bundle:
     )
 
 
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
 def _dataclass(cls: type[T], values: dict[str, Any]) -> T:
-    types: dict[str, Any] = {"int": int, "float": (int, float)}
+    types: dict[str, Any] = {"int": {int}, "float": {int, float}}
     for field in fields(cls):  # type: ignore[arg-type]
-        if field.name in values and not isinstance(values[field.name], types[str(field.type)]):
+        if field.name in values and type(values[field.name]) not in types[str(field.type)]:
             raise ValueError(field.name)
     return cls(**values)
 
 
 def _file_digests(values: dict[str, str]) -> dict[str, str]:
     files = dict(values)
-    if not all(Path(name).name == name for name in files):
+    if not all(name.isprintable() and name not in {"", ".."} and Path(name).name == name for name in files):
         raise ValueError("files must lie in the bundle")
     return files
 

@@ -195,10 +195,11 @@ def evaluate(
         translator,
         [pair.source for pair in pairs],
         [pair.target for pair in pairs],
-        strategies.split(","),
+        [name.strip() for name in strategies.split(",")],
         batch_size=batch_size,
         repeats=repeats,
         report=lambda line: print(line, file=sys.stderr),
+        threads=threads,
     )
     if plot:
         plotting.plot(result, plot)

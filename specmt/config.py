@@ -176,7 +176,7 @@ def load_config(path: Path, overrides: list[str]) -> Config:
         raise ConfigError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected sections such as `data:`, found {type(values).__name__}")
@@ -204,7 +204,7 @@ def _override(values: dict[str, Any], override: str) -> None:
             raise ConfigError(f"--set {override}: {section} is not a section")
     try:
         values[name] = yaml.safe_load(value)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):
         raise ConfigError(f"--set {override}: the value is not YAML") from None
 
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from specmt.config import RuntimeConfig
-from specmt.decoding import Greedy, Request, decode
+from specmt.decoding import Greedy, Request, RequestQueue, decode
 from specmt.engines.base import AnyEngine
 from specmt.files import write_json
 from specmt.vocabulary import EOS_ID
@@ -22,14 +21,6 @@ from specmt.vocabulary import EOS_ID
 SHARD_SENTENCES = 5000
 """Sentences translated between two points from which a killed run can go on."""
 _EXTRA_TOKENS = 10
-
-
-class _Queue:
-    def __init__(self, requests: Sequence[Request]) -> None:
-        self._requests = iter(requests)
-
-    def take(self, count: int, wait: bool) -> list[Request]:
-        return list(islice(self._requests, count))
 
 
 def translate_in_shards(
@@ -62,8 +53,7 @@ def _translate(engine: AnyEngine, sources: Sequence[Sequence[int]], batch_size: 
     requests = [
         Request(index, [*source, EOS_ID], 2 * len(source) + _EXTRA_TOKENS) for index, source in enumerate(sources)
     ]
-    requests.sort(key=lambda request: len(request.source_ids))
     translations: list[list[int]] = [[] for _ in sources]
-    for hypothesis in decode(engine, _Queue(requests), Greedy(), batch_size):
+    for hypothesis in decode(engine, RequestQueue(requests, batch_size), Greedy(), batch_size):
         translations[hypothesis.request.index] = [id_ for id_ in hypothesis.ids if id_ != EOS_ID]
     return translations

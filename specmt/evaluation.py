@@ -215,9 +215,10 @@ def _rotated(names: Sequence[str], places: int) -> list[str]:
     return [*names[first:], *names[:first]]
 
 
-def _spread(lines: Sequence[str], count: int) -> Sequence[str]:
-    """At most `count` of the lines, evenly spread."""
-    return lines[:: -(-len(lines) // count)]
+def _spread(lines: Sequence[str], count: int) -> list[str]:
+    """`count` of the lines, or all if there are fewer, evenly spread."""
+    count = min(count, len(lines))
+    return [lines[place * len(lines) // count] for place in range(count)]
 
 
 # -- running and timing

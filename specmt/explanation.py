@@ -199,7 +199,6 @@ def _next_input(step: Step) -> Text:
 
 def _grid(step: Step) -> _Grid:
     slots = len(step.draft)
-    used = step.verdicts.index("unused") if "unused" in step.verdicts else slots + 1
     ranks = range(max(len(column) for column in step.candidates))
     rows = [
         _Row("Decoder input", True, tuple(Text(MASK_PIECE, "magenta") for _ in range(slots))),
@@ -209,7 +208,7 @@ def _grid(step: Step) -> _Grid:
             _Row(
                 "Candidates" if rank == 0 else "",
                 False,
-                tuple(_candidate(step, place, rank, used) for place in range(len(step.candidates))),
+                tuple(_candidate(step, place, rank) for place in range(len(step.candidates))),
             )
             for rank in ranks
         ),
@@ -219,10 +218,10 @@ def _grid(step: Step) -> _Grid:
     return _Grid(step.prefix, rows)
 
 
-def _candidate(step: Step, place: int, rank: int, used: int) -> Text:
+def _candidate(step: Step, place: int, rank: int) -> Text:
     """A candidate's piece: the draft token's match green, what was not looked at dim."""
     candidate = step.candidates[place][rank]
-    if candidate.log_prob is None or place >= used:
+    if candidate.log_prob is None or place >= len(step.emitted):
         return Text(candidate.piece, "dim")
     matched = place < len(step.draft) and candidate.piece == step.draft[place]
     return Text(candidate.piece, "green" if matched else "")
@@ -273,17 +272,17 @@ class _Grid:
             if number:
                 yield Text()
             for row in self.rows:
-                if number == 0 or any(column < len(row.cells) for column in block):
-                    yield self._line(row, block, widths, prefix, indent if number == 0 else 0)
+                shown = prefix if row.has_prefix and number == 0 else ""
+                if shown or any(column < len(row.cells) for column in block):
+                    yield self._line(row, block, widths, shown, indent if number == 0 else 0)
 
     def _line(self, row: _Row, block: range, widths: Sequence[int], prefix: str, indent: int) -> Text:
-        shown = prefix if row.has_prefix and indent else ""
-        line = _labelled(row.label).append(shown + " " * (indent - cell_len(shown)))
+        line = _labelled(row.label).append(prefix + " " * (indent - cell_len(prefix)))
         for column in block:
             if column < len(row.cells):
                 cell = row.cells[column].copy()
-                cell.truncate(widths[column] + _GAP, overflow="ellipsis", pad=True)
-                line.append_text(cell)
+                cell.truncate(widths[column], overflow="ellipsis", pad=True)
+                line.append_text(cell).append(" " * _GAP)
         line.rstrip()
         return line
 
@@ -298,10 +297,10 @@ def _labelled(label: str) -> Text:
 
 
 def _blocks(widths: Sequence[int], room: int, indent: int) -> Iterator[range]:
-    """Runs of columns that fit side by side; the first has `indent` less room."""
+    """Runs of columns that fit side by side; the first has `indent` less room, and is empty if nothing fits."""
     start, used = 0, indent
     for column, width in enumerate(widths):
-        if column > start and used + width > room:
+        if used and used + width > room:
             yield range(start, column)
             start, used = column, 0
         used += width + _GAP

@@ -25,7 +25,7 @@ def write_json(path: Path, value: object) -> None:
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` (file or folder) that takes its place when the block ends without an exception."""
-    temporary, replaced = path.with_name(f".{path.name}.part"), path.with_name(f".{path.name}.old")
+    temporary, replaced = path.with_name(f".{path.name}.part"), path.with_name(f".{path.name}.part.old")
     _remove(temporary)
     try:
         yield temporary

@@ -71,6 +71,13 @@ def plot(evaluation: Evaluation, path: Path) -> None:
 
 def draw(evaluation: Evaluation) -> Figure:
     """The figure: speedup and BLEU of each strategy and, if any speculates, a histogram of emitted tokens."""
+    from matplotlib import rc_context
+
+    with rc_context(_STYLE):
+        return _draw(evaluation)
+
+
+def _draw(evaluation: Evaluation) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -252,6 +252,7 @@ class Pipeline:
             batch_size=1,
             repeats=1,
             report=self.reporter.announce,
+            threads=self.config.runtime.threads,
         ).to_json()
         write_bundle(
             self.bundle,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from specmt.beam import beam_search, length_normalised
 from specmt.bundle import Bundle, DecodingDefaults, load_bundle
-from specmt.decoding import Greedy, Hypothesis, Iteration, Request, Speculative, Strategy, decode
+from specmt.decoding import Greedy, Hypothesis, Iteration, Request, RequestQueue, Speculative, Strategy, decode
 from specmt.engines.base import AnyEngine
 from specmt.errors import EngineError, UsageError
 from specmt.vocabulary import EOS_ID, Vocabulary
@@ -55,6 +55,10 @@ class DecodingSettings:
         """
         if self.strategy not in {"spec", "ar"}:
             raise UsageError(f"--strategy: {self.strategy!r} is neither spec nor ar")
+        if min(self.beta, self.beam, self.n_best) < 1 or not 0 <= self.tau <= math.inf:
+            raise UsageError("--beta, --beam and --n-best are at least 1, and --tau is not negative")
+        if not math.isfinite(self.length_penalty):
+            raise UsageError(f"--length-penalty: {self.length_penalty} is not a finite number")
         if self.strategy == "spec" and (self.beam > 1 or self.n_best > 1):
             raise UsageError("--beam and --n-best need --strategy ar: speculation keeps one hypothesis a sentence")
         if self.n_best > self.beam:
@@ -85,26 +89,6 @@ class Translation:
     iterations: tuple[Iteration, ...] = ()
     n_best: tuple[Alternative, ...] = ()
     """All alternatives asked for, the best (this translation) first; empty when one was asked for."""
-
-
-class _Queue:
-    """Requests in memory, shortest first, handed out so that no batch exceeds its tokens."""
-
-    def __init__(self, requests: Sequence[Request], batch_size: int, max_batch_tokens: int | None) -> None:
-        self._requests = deque(sorted(requests, key=lambda request: len(request.source_ids)))
-        self._batch_size = batch_size
-        self._max_tokens = max_batch_tokens
-
-    def take(self, count: int, wait: bool) -> list[Request]:
-        """See `Waiting.take`. `count` places are free, so the others are in flight, with shorter sources."""
-        taken: list[Request] = []
-        in_flight = self._batch_size - count
-        while self._requests and len(taken) < count:
-            tokens = (in_flight + len(taken) + 1) * len(self._requests[0].source_ids)
-            if self._max_tokens and tokens > self._max_tokens and in_flight + len(taken) > 0:
-                break
-            taken.append(self._requests.popleft())
-        return taken
 
 
 class Translator:
@@ -151,7 +135,7 @@ class Translator:
         max_batch_tokens: int | None,
     ) -> Iterator[Translation]:
         requests = {index: request for index, line in chunk if (request := self._request(index, line))}
-        queue = _Queue(list(requests.values()), batch_size, max_batch_tokens)
+        queue = RequestQueue(list(requests.values()), batch_size, max_batch_tokens)
         finished = self._decode(queue, settings, batch_size)
         hypotheses: dict[int, list[Hypothesis]] = {}
         for index, line in chunk:
@@ -170,7 +154,7 @@ class Translator:
         limit = int(self.defaults.max_tokens_factor * len(ids)) + self.defaults.max_tokens_offset
         return Request(index, [*ids, EOS_ID], limit)
 
-    def _decode(self, queue: _Queue, settings: DecodingSettings, batch_size: int) -> Iterator[list[Hypothesis]]:
+    def _decode(self, queue: RequestQueue, settings: DecodingSettings, batch_size: int) -> Iterator[list[Hypothesis]]:
         if settings.strategy == "ar" and settings.beam > 1:
             while batch := queue.take(batch_size, wait=True):
                 yield from beam_search(self.engine, batch, settings.beam, settings.length_penalty)

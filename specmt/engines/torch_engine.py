@@ -143,7 +143,7 @@ class TorchEngine:
         cast = {name: tensor.to(self._device, self._dtype) for name, tensor in weights.items()}
         self._embeddings = cast["embeddings.weight"]
         self._scaled_embeddings = self._embeddings * math.sqrt(architecture.width)
-        self._positions = position_table(1, architecture.width)
+        self._positions = position_table(1, architecture.width).to(self._device, self._dtype)
         self._build_encoder(cast)
         self._build_decoder(cast)
         if architecture.drafter_layers:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -66,6 +67,9 @@ def _drop_better_transformer() -> None:
     Layer.__init__ = init
     Layer._load_from_state_dict = torch.nn.Module._load_from_state_dict
 
+
+# On import a speech task of fairseq's asks for a package that nothing here needs.
+logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
 
 with _hashable_fairseq_dataclasses():
     import fairseq  # noqa: F401
