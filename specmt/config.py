@@ -34,6 +34,8 @@ class CorpusConfig:
     """How often its pairs stand in an epoch."""
     limit: Count = 0
     """Pairs taken, the first ones of the file; 0 takes all."""
+    distil_limit: Count = 0
+    """Pairs whose sources the verifier translates for the drafter to learn from, the first ones; 0 takes all."""
 
 
 @_section
@@ -102,8 +104,6 @@ class VerifierConfig:
 class DistillationConfig:
     """Sequence-level distillation: the verifier's greedy output over the training sources."""
 
-    limit: Count = 0
-    """Pairs of each corpus whose sources are translated, the first ones; 0 takes all."""
     batch_size: Positive = 200
     """Sentences in flight."""
 

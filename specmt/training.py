@@ -193,7 +193,7 @@ class Pipeline:
         verifier = checkpoints.load(self._folder("verifier") / "verifier.pt")
 
         def distilled(entry: CorpusConfig) -> list[tuple[Ids, Ids]]:
-            sources = [source for source, _ in self._encoded(entry, settings.limit)]
+            sources = [source for source, _ in self._encoded(entry, entry.distil_limit)]
             self.reporter.announce(f"distil: {entry.path}, {len(sources)} sentences")
             translations = translate_in_shards(
                 verifier, sources, folder / "shards" / Path(entry.path).name, settings.batch_size, self.config.runtime
