@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float32]
+
+LATTICE_WIDTH = 16
+"""Candidates a slot among which neighbours are reconciled."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,14 @@ class Lattice:
     ids: IntArray
     scores: FloatArray
     transitions: FloatArray
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """A draft, shape (batch, draft_length), and the verifier's candidates for each slot and for what follows the last."""
+
+    draft: IntArray
+    candidates: Candidates
 
 
 class Rows(Protocol):
@@ -99,6 +110,14 @@ class Engine(Protocol[R]):
 
 
 AnyEngine = Engine[Any]
+
+
+@runtime_checkable
+class FusedEngine(Protocol):
+    """An engine that drafts, walks and verifies in one call; `drafting.draft_and_verify` composes it for the others."""
+
+    def draft_and_verify(self, rows: Any, last_ids: IntArray, draft_length: int, beta: int) -> Speculation:
+        """Draft as `Engine.draft` does, then read the last verified token and the draft as `Engine.verify` does."""
 
 
 def step(engine: Engine[R], rows: R, last_ids: IntArray, beta: int) -> Candidates:
