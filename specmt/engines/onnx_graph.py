@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -15,7 +15,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 
 _OPSET = 21
 _IR_VERSION = 10
-_CONTRIBUTED = {"QGemm", "FusedMatMul", "SkipLayerNormalization"}
+_CONTRIBUTED = {"QGemm", "FusedMatMul"}
 """Operators of ONNX Runtime's own domain."""
 _TYPES = {"F32": TensorProto.FLOAT, "I8": TensorProto.INT8}
 
@@ -101,17 +101,19 @@ class Graph:
 
     def add(self, kind: str, *inputs: str, **attributes: int | float | Sequence[int]) -> str:
         """A node with one result; an empty input is one left out."""
-        return self.add_many(kind, *inputs, outputs=(0,), **attributes)[0]
+        return self._add(kind, inputs, attributes, results=1)[0]
 
-    def add_many(
-        self, kind: str, *inputs: str, outputs: Sequence[int], **attributes: int | float | Sequence[int]
-    ) -> list[str]:
-        """A node of whose results those numbered `outputs` are wanted."""
-        number = len(self._nodes)
-        results = [f"{kind}{number}.{i}" if i in outputs else "" for i in range(max(outputs) + 1)]
+    def top(self, scores: str, count: str) -> tuple[str, str]:
+        """The best `count` of the last axis, best first, and their places."""
+        best, places = self._add("TopK", (scores, count), {"axis": -1}, results=2)
+        return best, places
+
+    def _add(self, kind: str, inputs: Sequence[str], attributes: Mapping[str, Any], results: int) -> list[str]:
+        name = f"{kind}{len(self._nodes)}"
+        names = [f"{name}.{i}" for i in range(results)]
         domain = "com.microsoft" if kind in _CONTRIBUTED else ""
-        self._nodes.append(helper.make_node(kind, inputs, results, f"{kind}{number}", domain=domain, **attributes))
-        return [results[i] for i in outputs]
+        self._nodes.append(helper.make_node(kind, inputs, names, name, domain=domain, **attributes))
+        return names
 
     def save(self, folder: Path) -> None:
         """Write `NAME.onnx`. The weights file must stand in the same folder when the graph is loaded."""
