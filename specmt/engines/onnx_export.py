@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -143,8 +143,8 @@ class _Network:
         """(lines, width) to (positions, batch, heads, head width), by the shape that the caller gives for `side`."""
         return self.graph.add("Reshape", x, f"{side}_shape")
 
-    def attend(self, query: str, keys: str, values: str, limits: str) -> str:
-        """Attention of (T, batch, heads, head width) over (keys, batch, heads, head width); shape (lines, width).
+    def attend(self, query: str, keys: str, values: str, limits: str, name: str) -> str:
+        """Attention of (T, batch, heads, head width) over (keys, batch, heads, head width), and its projection `name`.
 
         `limits`, shape (batch, 1, T or 1, keys): the most that a score may be, -inf where a key is hidden. What the
         two products share cancels in the division; that it is not 1 keeps ONNX Runtime on one kernel at any T.
@@ -155,8 +155,10 @@ class _Network:
         weights = add("Exp", add("Min", scores, limits))
         weighted = add("FusedMatMul", weights, values, alpha=0.5, transBatchB=1)
         totals = add("FusedMatMul", weights, self._ones(limits), alpha=0.5)
-        result = add("Transpose", add("Div", weighted, totals), perm=[2, 0, 1, 3])
-        return add("Reshape", result, self.graph.integers(-1, self.architecture.width))
+        attended = self.quantise(add("Div", weighted, totals), f"{name}.out_proj")
+        integers = add("Transpose", attended.integers, perm=[2, 0, 1, 3])
+        integers = add("Reshape", integers, self.graph.integers(-1, self.architecture.width))
+        return self.project(replace(attended, integers=integers), f"{name}.out_proj")
 
     @staticmethod
     def _ones(limits: str) -> str:
@@ -187,19 +189,16 @@ class _Network:
         normed = self.quantise(stream.normed, f"{layer}.fc1")
         return self.project(self.project_to(normed, f"{layer}.fc1", f"{layer}.fc2"), f"{layer}.fc2")
 
-    def out(self, attended: str, name: str) -> str:
-        return self.project(self.quantise(attended, f"{name}.out_proj"), f"{name}.out_proj")
-
     def read_source(self, stream: _Stream, layer: str, index: int) -> str:
         """Attention of the window over the source, whose keys and values for layer `index` the caller gives."""
         name = f"{layer}.encoder_attn"
         query = self.heads(self.project(self.quantise(stream.normed, f"{name}.q_proj"), f"{name}.q_proj"), "target")
         keys, values = memory_names(index)
-        return self.out(self.attend(query, keys, values, "source_limits"), name)
+        return self.attend(query, keys, values, "source_limits", name)
 
     def read_layer(self, stream: _Stream, attended: str, layer: str, index: int, next_norm: str) -> _Stream:
         """What follows self-attention in a layer that reads the source."""
-        stream = self.advance(stream, self.out(attended, f"{layer}.self_attn"), f"{layer}.encoder_attn_layer_norm")
+        stream = self.advance(stream, attended, f"{layer}.encoder_attn_layer_norm")
         stream = self.advance(stream, self.read_source(stream, layer, index), f"{layer}.final_layer_norm")
         return self.advance(stream, self.feed_forward(stream, layer), next_norm)
 
@@ -224,8 +223,8 @@ class _Encoder(_Network):
 
     def _layer(self, stream: _Stream, layer: str, next_norm: str) -> _Stream:
         normed = self.quantise(stream.normed, f"{layer}.self_attn.q_proj")
-        attended = self.attend(*self.self_attention(normed, layer, "source"), "source_limits")
-        stream = self.advance(stream, self.out(attended, f"{layer}.self_attn"), f"{layer}.final_layer_norm")
+        attended = self.attend(*self.self_attention(normed, layer, "source"), "source_limits", f"{layer}.self_attn")
+        stream = self.advance(stream, attended, f"{layer}.final_layer_norm")
         return self.advance(stream, self.feed_forward(stream, layer), next_norm)
 
     def _memory(self, states: str) -> None:
@@ -307,7 +306,7 @@ class _Decoder(_Network):
         for index, layer in enumerate(layers):
             query, keys, values = self.self_attention(self._normed(stream, layer), layer, "target")
             keys, values = self._write(index, keys, values)
-            attended = self.attend(query, keys, values, "target_limits")
+            attended = self.attend(query, keys, values, "target_limits", f"{layer}.self_attn")
             stream = self.read_layer(stream, attended, layer, index, norms[index + 1])
         states = self.quantise(stream.normed, STATES)
         self._cache_prefix(states)
@@ -362,9 +361,8 @@ class _Decoder(_Network):
             index = self.architecture.decoder_layers + layer_index
             query, keys, values = self.self_attention(self._normed(stream, layer), layer, "target")
             keys, values = self._scattered(index, keys, values)
-            stream = self.read_layer(
-                stream, self.attend(query, keys, values, limits), layer, index, norms[layer_index + 1]
-            )
+            attended = self.attend(query, keys, values, limits, f"{layer}.self_attn")
+            stream = self.read_layer(stream, attended, layer, index, norms[layer_index + 1])
         states = graph.add("Slice", stream.normed, "batch", graph.integers(_END), graph.integers(0))
         return self._lattice(self.quantise(states, DRAFTER_STATES))
 
