@@ -61,12 +61,15 @@ def expected_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         linear(f"{name}.fc2", width, inner)
         norm(f"{name}.final_layer_norm")
 
-    for index in range(architecture.encoder_layers):
-        layer(f"verifier.encoder.layers.{index}", reads_source=False)
-    for index in range(architecture.decoder_layers):
-        layer(f"verifier.decoder.layers.{index}", reads_source=True)
+    stacks = {
+        "verifier.encoder": architecture.encoder_layers,
+        "verifier.decoder": architecture.decoder_layers,
+        "drafter": architecture.drafter_layers,
+    }
+    for stack, layers in stacks.items():
+        for index in range(layers):
+            layer(f"{stack}.layers.{index}", reads_source=stack != "verifier.encoder")
     for index in range(architecture.drafter_layers):
-        layer(f"drafter.layers.{index}", reads_source=True)
         attention(f"drafter.layers.{index}", "prefix_attn", ("k_proj", "v_proj"))
     for name in ("verifier.encoder.layer_norm", "verifier.decoder.layer_norm", "drafter.layer_norm"):
         norm(name)
@@ -144,5 +147,9 @@ def _expected_tensors(shapes: Mapping[str, tuple[int, ...]]) -> _Tensors:
 def _check(path: Path, found: _Tensors, expected: _Tensors) -> None:
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
-            described = [f"{pair[1]} {list(pair[0])}" if pair else "none" for pair in (found.get(name), expected.get(name))]
-            raise BundleError(f"{path}: {name}: found {described[0]}, expected {described[1]}")
+            what = f"found {_described(found.get(name))}, expected {_described(expected.get(name))}"
+            raise BundleError(f"{path}: {name}: {what}")
+
+
+def _described(tensor: tuple[tuple[int, ...], np.dtype[Any]] | None) -> str:
+    return f"{tensor[1]} {list(tensor[0])}" if tensor else "none"

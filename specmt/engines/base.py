@@ -50,7 +50,7 @@ class Lattice:
 
 @dataclass(frozen=True)
 class Speculation:
-    """A draft, shape (batch, draft_length), and the verifier's candidates for each slot and for what follows the last."""
+    """A draft, shape (batch, draft_length), and the verifier's candidates for its slots and for what follows them."""
 
     draft: IntArray
     candidates: Candidates
@@ -65,6 +65,7 @@ class Rows(Protocol):
 
 
 R = TypeVar("R", bound=Rows)
+R_contra = TypeVar("R_contra", bound=Rows, contravariant=True)
 
 
 class Engine(Protocol[R]):
@@ -113,10 +114,10 @@ AnyEngine = Engine[Any]
 
 
 @runtime_checkable
-class FusedEngine(Protocol):
+class FusedEngine(Protocol[R_contra]):
     """An engine that drafts, walks and verifies in one call; `drafting.draft_and_verify` composes it for the others."""
 
-    def draft_and_verify(self, rows: Any, last_ids: IntArray, draft_length: int, beta: int) -> Speculation:
+    def draft_and_verify(self, rows: R_contra, last_ids: IntArray, draft_length: int, beta: int) -> Speculation:
         """Draft as `Engine.draft` does, then read the last verified token and the draft as `Engine.verify` does."""
 
 

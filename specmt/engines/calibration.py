@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,8 +35,12 @@ class _Observer(TorchFunctionMode):
         self.largest_score = 0.0
 
     def __torch_function__(
-        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+        self,
+        function: Callable[..., object],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> object:
         if function is functional.linear:
             self._see_product(args[0], args[1])
         elif function is Tensor.softmax:
@@ -57,7 +61,9 @@ def _begins_with(weight: Tensor, part: Tensor) -> bool:
     return weight.shape[1:] == part.shape[1:] and torch.equal(weight[: len(part)], part)
 
 
-def calibrate(architecture: Architecture, weights: Mapping[str, FloatArray], sources: Sequence[Sequence[int]]) -> Ranges:
+def calibrate(
+    architecture: Architecture, weights: Mapping[str, FloatArray], sources: Sequence[Sequence[int]]
+) -> Ranges:
     """Translate `sources` greedily, drafting at every step, and keep the ranges that were seen.
 
     Raises:

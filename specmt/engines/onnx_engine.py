@@ -56,7 +56,7 @@ class OnnxRows:
     @property
     def capacity(self) -> int:
         """Positions that the caches hold."""
-        return self.caches.shape[1]
+        return len(self.caches[0])
 
 
 class _Call:
@@ -122,8 +122,10 @@ class OnnxEngine:
     name = "onnx-cpu-int8"
 
     def __init__(self, architecture: Architecture, folder: Path) -> None:
-        """Args:
-        folder: where the graphs and the weights stand.
+        """Graphs are loaded when they are first used.
+
+        Args:
+            folder: where the graphs and the weights stand.
         """
         self.architecture = architecture
         self._folder = folder

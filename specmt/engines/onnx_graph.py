@@ -121,5 +121,7 @@ class Graph:
             self._nodes, self._name, self._inputs, self._outputs, list(self._initializers.values())
         )
         opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid("com.microsoft", 1)]
-        model: ModelProto = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="specmt")
+        model: ModelProto = helper.make_model(
+            graph, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="specmt"
+        )
         (folder / f"{self._name}.onnx").write_bytes(model.SerializeToString())
