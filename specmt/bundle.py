@@ -19,6 +19,8 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.model"
 WEIGHTS = "model.safetensors"
+GRAPHS = ("encode.onnx", "verify.onnx", "draft.onnx", "speculate.onnx")
+"""What the onnx engine runs; they read the weights file. A bundle may have none."""
 
 T = TypeVar("T")
 
@@ -76,6 +78,11 @@ class Bundle:
         if len(vocabulary) != self.architecture.vocabulary_size:
             raise BundleError(f"{path}: {len(vocabulary)} pieces, expected {self.architecture.vocabulary_size}")
         return vocabulary
+
+    @property
+    def has_graphs(self) -> bool:
+        """Whether the onnx engine can run it."""
+        return all(name in self.files for name in GRAPHS)
 
     @property
     def weights_path(self) -> Path:

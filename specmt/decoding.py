@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from specmt.drafting import walk
+from specmt.drafting import draft_and_verify
 from specmt.engines.base import AnyEngine, Candidates, FloatArray, IntArray, Rows, step
 from specmt.verification import blank, check
 from specmt.vocabulary import EOS_ID
@@ -170,9 +170,8 @@ class Speculative:
     def advance(self, flight: Flight) -> None:
         """Run one iteration: decoder input, draft, candidates, accept, recovered or bonus token, next input."""
         engine, rows, last_ids = flight.engine, flight.rows, flight.last_ids
-        draft = walk(engine.draft(rows, last_ids, self.draft_length))
-        read = np.concatenate([last_ids[:, None], draft], axis=1)
-        candidates = blank(engine.verify(rows, read, self.beta), self.tau)
+        speculation = draft_and_verify(engine, rows, last_ids, self.draft_length, self.beta)
+        draft, candidates = speculation.draft, blank(speculation.candidates, self.tau)
         verdict = check(draft, candidates)
         engine.commit(rows, verdict.accepted + 1)
         for row, hypothesis in enumerate(flight.hypotheses):

@@ -1,10 +1,13 @@
-"""From the drafter's lattice to a draft: slots that each pick their token alone disagree with their neighbours."""
+"""Decoder input to draft, and its check by the verifier.
+
+Slots that each pick their token alone disagree with their neighbours: `walk` reconciles them.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from specmt.engines.base import IntArray, Lattice
+from specmt.engines.base import Engine, FusedEngine, IntArray, Lattice, R, Speculation
 
 
 def walk(lattice: Lattice) -> IntArray:
@@ -17,3 +20,11 @@ def walk(lattice: Lattice) -> IntArray:
         picked = scores.argmax(axis=1)
         draft[:, slot] = lattice.ids[rows, slot, picked]
     return draft
+
+
+def draft_and_verify(engine: Engine[R], rows: R, last_ids: IntArray, draft_length: int, beta: int) -> Speculation:
+    """Draft after the last verified ids (shape (batch,)), then let the verifier read them and the draft."""
+    if isinstance(engine, FusedEngine):
+        return engine.draft_and_verify(rows, last_ids, draft_length, beta)
+    draft = walk(engine.draft(rows, last_ids, draft_length))
+    return Speculation(draft, engine.verify(rows, np.concatenate([last_ids[:, None], draft], axis=1), beta))

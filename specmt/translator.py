@@ -188,19 +188,35 @@ def _strategy(settings: DecodingSettings) -> Strategy:
     return Speculative(settings.draft_length, settings.beta, settings.tau, settings.trace)
 
 
-def load_translator(path: Path, device: str = "cpu", precision: str = "fp32", threads: int = 1) -> Translator:
+def load_translator(
+    path: Path, device: str = "cpu", precision: str = "fp32", threads: int = 1, engine: str = "auto"
+) -> Translator:
     """Load a bundle into an engine.
 
     Args:
-        precision: `fp32` or `bf16`.
+        precision: `fp32` or `bf16`, of the torch engine.
         threads: cores that may be used.
+        engine: `onnx`, `torch`, or `auto`: onnx on a CPU where the bundle has graphs, unless `bf16` is wanted.
 
     Raises:
         BundleError: see `load_bundle`.
-        EngineError: the device or a package is not there.
+        EngineError: the device or a package is not there, or the bundle has no graphs.
     """
     bundle = load_bundle(path)
-    return Translator(_torch_engine(bundle, device, precision, threads), bundle.vocabulary(), bundle.decoding)
+    if engine == "auto":
+        engine = "onnx" if bundle.has_graphs and (device, precision) == ("cpu", "fp32") else "torch"
+    loaded = _onnx_engine(bundle, device) if engine == "onnx" else _torch_engine(bundle, device, precision, threads)
+    return Translator(loaded, bundle.vocabulary(), bundle.decoding)
+
+
+def _onnx_engine(bundle: Bundle, device: str) -> AnyEngine:
+    if device != "cpu":
+        raise EngineError(f"the onnx engine runs on the CPU, not on {device}")
+    if not bundle.has_graphs:
+        raise EngineError(f"{bundle.path}: no graphs for the onnx engine; `specmt export {bundle.path}` writes them")
+    from specmt.engines.onnx_engine import OnnxEngine
+
+    return OnnxEngine(bundle.architecture, bundle.path)
 
 
 def _torch_engine(bundle: Bundle, device: str, precision: str, threads: int) -> AnyEngine:
@@ -212,5 +228,5 @@ def _torch_engine(bundle: Bundle, device: str, precision: str, threads: int) -> 
     from specmt.weights import load_weights
 
     torch.set_num_threads(threads)
-    weights = load_weights(bundle)
+    weights = {name: torch.from_numpy(array) for name, array in load_weights(bundle).items()}
     return TorchEngine(bundle.architecture, weights, device, bf16=precision == "bf16")

@@ -1,18 +1,34 @@
-"""Weights of a pair as safetensors: names, shapes, and the half precision in which they are stored."""
+"""Weights of a pair as safetensors: names, shapes, and the 8-bit integers in which matrices are stored.
+
+Every matrix is int8 with one float32 scale a row (`NAME_scale`): an output channel of a projection, a token of an
+embedding table. Vectors are float32. Every engine runs these very numbers. Nothing here needs torch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-import torch
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from safetensors.numpy import load_file, save_file
 
 from specmt.architecture import Architecture
 from specmt.bundle import Bundle
+from specmt.engines.base import FloatArray
 from specmt.errors import BundleError
+
+Stored = dict[str, NDArray[Any]]
+"""Tensors of a weights file by name: int8 matrices, float32 scales and vectors."""
+LARGEST = 127
+"""Stored integers reach from -127 to 127: symmetric, so that no zero point is needed."""
+
+
+def scale_name(name: str) -> str:
+    """Where the scales of a matrix stand, shape (rows,)."""
+    return f"{name}_scale"
 
 
 def expected_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
@@ -45,12 +61,15 @@ def expected_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         linear(f"{name}.fc2", width, inner)
         norm(f"{name}.final_layer_norm")
 
-    for index in range(architecture.encoder_layers):
-        layer(f"verifier.encoder.layers.{index}", reads_source=False)
-    for index in range(architecture.decoder_layers):
-        layer(f"verifier.decoder.layers.{index}", reads_source=True)
+    stacks = {
+        "verifier.encoder": architecture.encoder_layers,
+        "verifier.decoder": architecture.decoder_layers,
+        "drafter": architecture.drafter_layers,
+    }
+    for stack, layers in stacks.items():
+        for index in range(layers):
+            layer(f"{stack}.layers.{index}", reads_source=stack != "verifier.encoder")
     for index in range(architecture.drafter_layers):
-        layer(f"drafter.layers.{index}", reads_source=True)
         attention(f"drafter.layers.{index}", "prefix_attn", ("k_proj", "v_proj"))
     for name in ("verifier.encoder.layer_norm", "verifier.decoder.layer_norm", "drafter.layer_norm"):
         norm(name)
@@ -61,25 +80,76 @@ def expected_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
-    """Store weights in half precision."""
-    save_file({name: tensor.detach().to(torch.float16).contiguous() for name, tensor in weights.items()}, path)
+def quantise(matrix: FloatArray) -> tuple[NDArray[np.int8], FloatArray]:
+    """The nearest integers to a matrix and the scale of each row: matrix is about integers * scales[:, None]."""
+    largest = np.abs(matrix).max(axis=1)
+    scales = np.where(largest > 0, largest / LARGEST, 1).astype(np.float32)
+    return np.rint(matrix / scales[:, None]).astype(np.int8), scales
 
 
-def load_weights(bundle: Bundle) -> dict[str, Tensor]:
+def save_weights(weights: Mapping[str, ArrayLike], path: Path) -> None:
+    """Store weights (float32), matrices as 8-bit integers."""
+    stored: Stored = {}
+    for name, weight in weights.items():
+        array = np.asarray(weight, dtype=np.float32)
+        if array.ndim == 2:
+            stored[name], stored[scale_name(name)] = quantise(array)
+        else:
+            stored[name] = np.ascontiguousarray(array)
+    save_file(stored, path)
+
+
+def load_weights(bundle: Bundle) -> dict[str, FloatArray]:
     """A bundle's weights in float32.
+
+    Raises:
+        BundleError: see `read_stored`.
+    """
+    return dequantised(read_stored(bundle.weights_path, bundle.architecture))
+
+
+def read_stored(path: Path, architecture: Architecture) -> Stored:
+    """The tensors of a weights file as they stand there.
 
     Raises:
         BundleError: not safetensors, or tensors that do not fit the architecture.
     """
-    path = bundle.weights_path
     try:
-        weights = load_file(path)
+        stored: Stored = load_file(path)
     except (SafetensorError, OSError) as error:
         raise BundleError(f"{path}: {error}") from None
-    expected = expected_shapes(bundle.architecture)
-    found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    found = {name: (array.shape, array.dtype) for name, array in stored.items()}
+    _check(path, found, _expected_tensors(expected_shapes(architecture)))
+    return stored
+
+
+def dequantised(stored: Stored) -> dict[str, FloatArray]:
+    """Stored weights in float32, without their scales."""
+    return {
+        name: array * stored[scale_name(name)][:, None] if array.ndim == 2 else array.astype(np.float32)
+        for name, array in stored.items()
+        if not name.endswith(scale_name(""))
+    }
+
+
+_Tensors = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
+
+
+def _expected_tensors(shapes: Mapping[str, tuple[int, ...]]) -> _Tensors:
+    tensors: _Tensors = {}
+    for name, shape in shapes.items():
+        tensors[name] = (shape, np.dtype(np.int8) if len(shape) == 2 else np.dtype(np.float32))
+        if len(shape) == 2:
+            tensors[scale_name(name)] = (shape[:1], np.dtype(np.float32))
+    return tensors
+
+
+def _check(path: Path, found: _Tensors, expected: _Tensors) -> None:
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
-            raise BundleError(f"{path}: {name}: shape {found.get(name)}, expected {expected.get(name)}")
-    return {name: tensor.to(torch.float32) for name, tensor in weights.items()}
+            what = f"found {_described(found.get(name))}, expected {_described(expected.get(name))}"
+            raise BundleError(f"{path}: {name}: {what}")
+
+
+def _described(tensor: tuple[tuple[int, ...], np.dtype[Any]] | None) -> str:
+    return f"{tensor[1]} {list(tensor[0])}" if tensor else "none"

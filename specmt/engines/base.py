@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float32]
+
+LATTICE_WIDTH = 16
+"""Candidates a slot among which neighbours are reconciled."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,14 @@ class Lattice:
     transitions: FloatArray
 
 
+@dataclass(frozen=True)
+class Speculation:
+    """A draft, shape (batch, draft_length), and the verifier's candidates for its slots and for what follows them."""
+
+    draft: IntArray
+    candidates: Candidates
+
+
 class Rows(Protocol):
     """The state of a batch of rows; made by `Engine.encode`, understood only by that engine."""
 
@@ -54,6 +65,7 @@ class Rows(Protocol):
 
 
 R = TypeVar("R", bound=Rows)
+R_contra = TypeVar("R_contra", bound=Rows, contravariant=True)
 
 
 class Engine(Protocol[R]):
@@ -99,6 +111,14 @@ class Engine(Protocol[R]):
 
 
 AnyEngine = Engine[Any]
+
+
+@runtime_checkable
+class FusedEngine(Protocol[R_contra]):
+    """An engine that drafts, walks and verifies in one call; `drafting.draft_and_verify` composes it for the others."""
+
+    def draft_and_verify(self, rows: R_contra, last_ids: IntArray, draft_length: int, beta: int) -> Speculation:
+        """Draft as `Engine.draft` does, then read the last verified token and the draft as `Engine.verify` does."""
 
 
 def step(engine: Engine[R], rows: R, last_ids: IntArray, beta: int) -> Candidates:

@@ -15,12 +15,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from specmt.architecture import Architecture
-from specmt.engines.base import Candidates, FloatArray, IntArray, Lattice
+from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice
 from specmt.errors import EngineError
 from specmt.vocabulary import PAD_ID
 
-LATTICE_WIDTH = 16
-"""Candidates a slot among which neighbours are reconciled."""
 _CAPACITY_STEP = 32
 """Target positions by which caches grow."""
 

@@ -1,0 +1,94 @@
+"""What range each product of matrices reads, seen by running the fp32 torch engine over sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from specmt.architecture import Architecture
+from specmt.engines.base import FloatArray, step
+from specmt.engines.torch_engine import TorchEngine
+from specmt.errors import EngineError
+from specmt.vocabulary import EOS_ID
+
+Ranges = dict[str, tuple[float, float]]
+"""Smallest and largest input of a product, by the name of the (first) matrix that it is multiplied with."""
+
+_SAFE_SCORE = 60.0
+_BATCH_SIZE = 64
+
+
+class _Observer(TorchFunctionMode):
+    """Sees every product with a weight, and every softmax."""
+
+    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self._weights = weights
+        self._names: dict[int, str] = {}
+        self.ranges: Ranges = {}
+        self.largest_score = 0.0
+
+    def __torch_function__(
+        self,
+        function: Callable[..., object],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> object:
+        if function is functional.linear:
+            self._see_product(args[0], args[1])
+        elif function is Tensor.softmax:
+            best = args[0].amax(dim=-1)
+            self.largest_score = max(self.largest_score, float(best[best.isfinite()].abs().max()))
+        return function(*args, **(kwargs or {}))
+
+    def _see_product(self, x: Tensor, weight: Tensor) -> None:
+        key = weight.data_ptr()
+        if key not in self._names:
+            self._names[key] = next(name for name, part in self._weights.items() if _begins_with(weight, part))
+        name = self._names[key]
+        low, high = self.ranges.get(name, (0.0, 0.0))
+        self.ranges[name] = (min(low, float(x.min())), max(high, float(x.max())))
+
+
+def _begins_with(weight: Tensor, part: Tensor) -> bool:
+    return weight.shape[1:] == part.shape[1:] and torch.equal(weight[: len(part)], part)
+
+
+def calibrate(
+    architecture: Architecture, weights: Mapping[str, FloatArray], sources: Sequence[Sequence[int]]
+) -> Ranges:
+    """Translate `sources` greedily, drafting at every step, and keep the ranges that were seen.
+
+    Raises:
+        EngineError: attention scores that 32-bit floats cannot hold.
+    """
+    tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
+    engine = TorchEngine(architecture, tensors)
+    observer = _Observer(tensors)
+    with observer:
+        for first in range(0, len(sources), _BATCH_SIZE):
+            _translate(engine, sources[first : first + _BATCH_SIZE])
+    if observer.largest_score > _SAFE_SCORE:
+        raise EngineError(
+            f"attention scores reach {observer.largest_score:.0f}; the onnx engine holds those up to {_SAFE_SCORE:.0f}"
+        )
+    return observer.ranges
+
+
+def _translate(engine: TorchEngine, sources: Sequence[Sequence[int]]) -> None:
+    rows = engine.encode(sources)
+    last_ids = np.full(len(sources), EOS_ID)
+    for _ in range(max(map(len, sources)) + 10):
+        engine.draft(rows, last_ids, engine.max_draft_length)
+        last_ids = step(engine, rows, last_ids, beta=1).ids[:, 0, 0]
+        unfinished = np.flatnonzero(last_ids != EOS_ID)
+        if not len(unfinished):
+            return
+        rows, last_ids = engine.select(rows, unfinished), last_ids[unfinished]

@@ -1,0 +1,307 @@
+"""The engine for CPUs: ONNX Runtime over the graphs of `onnx_export`, 8-bit integers, one thread a session.
+
+A call costs as much as the arithmetic of a small model, so there are few, and each is prepared once: a `_Call` binds
+buffers to a graph's inputs and outputs, and from then on a pass is writing small integers into the buffers and running
+the graph. Caches are bound as input and as output, so that the graph writes new keys and values into them in place.
+
+Arrays are position-major, (positions, batch, ...), because then a batch of one is contiguous whatever its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from specmt.architecture import Architecture
+from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice, Speculation
+from specmt.errors import EngineError
+from specmt.vocabulary import PAD_ID
+
+LARGEST_SCORE = 80.0
+"""Attention scores above count as this: its exponential, and the sum of many, are 32-bit floats."""
+_CAPACITY_STEP = 32
+"""Target positions by which caches grow."""
+
+
+def memory_names(layer: int) -> tuple[str, str]:
+    """Inputs and outputs that hold a layer's keys and values of the source; verifier layers first, then drafter's."""
+    return f"memory.{layer}.keys", f"memory.{layer}.values"
+
+
+def cache_names(layer: int) -> tuple[str, str]:
+    """Inputs (and, with `.next`, outputs) that hold a layer's keys and values of the target."""
+    return f"cache.{layer}.keys", f"cache.{layer}.values"
+
+
+@dataclass
+class OnnxRows:
+    """Caches of a batch, keys and values of each layer in turn: verifier's layers, then the drafter's."""
+
+    memory: FloatArray
+    """Of the source, shape (2 * layers, source length, batch, heads, head width)."""
+    source_limits: FloatArray
+    """`LARGEST_SCORE` where a source token may be attended, -inf at padding; shape (batch, 1, 1, source length)."""
+    caches: FloatArray
+    """Of the target, uncommitted positions included; shape (2 * layers, capacity, batch, heads, head width)."""
+    lengths: IntArray
+    calls: dict[tuple[str, int, int], _Call] = field(default_factory=dict)
+    """Prepared calls by graph, window (tokens) and beta; they hold the caches' addresses."""
+
+    @property
+    def capacity(self) -> int:
+        """Positions that the caches hold."""
+        return len(self.caches[0])
+
+
+class _Call:
+    """One graph with buffers bound to its inputs and outputs."""
+
+    def __init__(self, session: onnxruntime.InferenceSession) -> None:
+        self._session = session
+        self._binding = session.io_binding()
+        self._inputs = {value.name for value in session.get_inputs()}
+        self._outputs = {value.name for value in session.get_outputs()}
+        self._arrays: dict[str, NDArray[Any]] = {}
+
+    def bind(self, name: str, array: NDArray[Any]) -> None:
+        """Let `array`, contiguous, be an input or an output of the graph; ignored where the graph has none such."""
+        if name in self._inputs:
+            self._binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
+        elif name in self._outputs:
+            self._binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
+        self._arrays[name] = array
+
+    def run(self) -> None:
+        """Run the graph; results stand in the bound arrays until the next run."""
+        self._session.run_with_iobinding(self._binding)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """The array bound as `name`."""
+        return self._arrays[name]
+
+
+class _Tables:
+    """Constants that grow with the longest sentence seen: sinusoids of positions, and the limits of causal masks."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._positions = _position_table(1, width)
+        self._limits: dict[int, FloatArray] = {}
+
+    def positions(self, count: int) -> FloatArray:
+        """Sinusoids of at least `count` positions, shape (positions, width)."""
+        if len(self._positions) < count:
+            self._positions = _position_table(max(128, 2 * count), self._width)
+        return self._positions
+
+    def limits(self, capacity: int) -> FloatArray:
+        """What a query at each position may score at each key, shape (capacity, capacity)."""
+        if capacity not in self._limits:
+            visible = np.tri(capacity, dtype=np.bool_)
+            self._limits[capacity] = np.where(visible, np.float32(LARGEST_SCORE), np.float32(-np.inf))
+        return self._limits[capacity]
+
+
+def _position_table(positions: int, width: int) -> FloatArray:
+    """As `torch_engine.position_table`."""
+    half = width // 2
+    frequencies = np.exp(np.arange(half) * -(np.log(10000) / (half - 1)))
+    angles = (np.arange(positions) + PAD_ID + 1)[:, None] * frequencies[None, :]
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+
+
+class OnnxEngine:
+    """Runs a bundle's graphs. A row's results are the same to the bit alone, in any batch and in any window."""
+
+    name = "onnx-cpu-int8"
+
+    def __init__(self, architecture: Architecture, folder: Path) -> None:
+        """Graphs are loaded when they are first used.
+
+        Args:
+            folder: where the graphs and the weights stand.
+        """
+        self.architecture = architecture
+        self._folder = folder
+        self._sessions: dict[str, onnxruntime.InferenceSession] = {}
+        self._tables = _Tables(architecture.width)
+        self._layers = architecture.decoder_layers + architecture.drafter_layers
+        self._head_shape = (architecture.heads, architecture.width // architecture.heads)
+
+    @property
+    def max_draft_length(self) -> int:
+        """The most slots that the drafter was trained to fill."""
+        return self.architecture.draft_length
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> OnnxRows:
+        """See `Engine.encode`."""
+        longest, batch = max(map(len, sources)), len(sources)
+        ids = np.full((longest, batch), PAD_ID, dtype=np.int64)
+        for row, source in enumerate(sources):
+            ids[: len(source), row] = source
+        limits = np.where(ids.T == PAD_ID, np.float32(-np.inf), np.float32(LARGEST_SCORE))[:, None, None, :]
+        memory = np.empty((2 * self._layers, longest, batch, *self._head_shape), dtype=np.float32)
+        call = _Call(self._session("encode"))
+        call.bind("source_ids", ids.ravel())
+        call.bind("positions", np.repeat(self._tables.positions(longest)[:longest], batch, axis=0))
+        call.bind("source_shape", np.array([longest, batch, *self._head_shape]))
+        self._bind_source(call, memory.reshape(2 * self._layers, longest * batch, -1), limits)
+        call.run()
+        caches = np.zeros((2 * self._layers, _CAPACITY_STEP, batch, *self._head_shape), dtype=np.float32)
+        return OnnxRows(memory, limits, caches, np.zeros(batch, dtype=np.int64))
+
+    def verify(self, rows: OnnxRows, token_ids: IntArray, beta: int) -> Candidates:
+        """See `Engine.verify`."""
+        window = token_ids.shape[1]
+        call = self._window_call("verify", rows, window, beta)
+        call["token_ids"][:] = token_ids.T.ravel()
+        call.run()
+        return _candidates(call, len(token_ids))
+
+    def draft(self, rows: OnnxRows, last_ids: IntArray, draft_length: int) -> Lattice:
+        """See `Engine.draft`."""
+        call = self._window_call("draft", rows, draft_length + 1, beta=0)
+        call["last_ids"][:] = last_ids
+        call.run()
+        shape = (draft_length, len(last_ids), *call["transitions"].shape[1:])
+        ids, scores = (call[name].swapaxes(0, 1).copy() for name in ("ids", "scores"))
+        return Lattice(ids, scores, call["transitions"].reshape(shape).swapaxes(0, 1).copy())
+
+    def draft_and_verify(self, rows: OnnxRows, last_ids: IntArray, draft_length: int, beta: int) -> Speculation:
+        """See `FusedEngine.draft_and_verify`."""
+        call = self._window_call("speculate", rows, draft_length + 1, beta)
+        call["last_ids"][:] = last_ids
+        call.run()
+        draft = call["draft"].reshape(draft_length, len(last_ids)).T.copy()
+        return Speculation(draft, _candidates(call, len(last_ids)))
+
+    def commit(self, rows: OnnxRows, counts: IntArray) -> None:
+        """See `Engine.commit`."""
+        rows.lengths = rows.lengths + counts
+
+    def select(self, rows: OnnxRows, indices: IntArray) -> OnnxRows:
+        """See `Engine.select`."""
+        chosen = self.reorder(rows, indices)
+        return replace(chosen, memory=rows.memory[:, :, indices], source_limits=rows.source_limits[indices])
+
+    def reorder(self, rows: OnnxRows, indices: IntArray) -> OnnxRows:
+        """See `Engine.reorder`."""
+        return replace(rows, caches=rows.caches[:, :, indices], lengths=rows.lengths[indices], calls={})
+
+    def join(self, rows: OnnxRows, others: OnnxRows) -> OnnxRows:
+        """See `Engine.join`."""
+        parts = (rows, others)
+        source_length = max(part.memory.shape[1] for part in parts)
+        capacity = max(part.capacity for part in parts)
+        limits = [_grown(part.source_limits, 3, source_length, -np.inf) for part in parts]
+        return OnnxRows(
+            np.concatenate([_grown(part.memory, 1, source_length) for part in parts], axis=2),
+            np.concatenate(limits),
+            np.concatenate([_grown(part.caches, 1, capacity) for part in parts], axis=2),
+            np.concatenate([part.lengths for part in parts]),
+        )
+
+    # -- calls
+
+    def _session(self, graph: str) -> onnxruntime.InferenceSession:
+        if graph not in self._sessions:
+            self._sessions[graph] = _load(self._folder / f"{graph}.onnx")
+        return self._sessions[graph]
+
+    def _bind_source(self, call: _Call, memory: FloatArray, limits: FloatArray) -> None:
+        """Bind keys, values and mask of the source; `memory` has one array for each of both and each layer."""
+        call.bind("source_limits", limits)
+        call.bind("source_ones", np.ones((limits.shape[3], 1), dtype=np.float32))
+        _bind_layers(call, memory, memory_names, "")
+
+    def _window_call(self, graph: str, rows: OnnxRows, window: int, beta: int) -> _Call:
+        """A call that reads `window` tokens a row, with everything in place but the tokens."""
+        self._reserve(rows, window)
+        key = (graph, window, beta)
+        if key not in rows.calls:
+            rows.calls[key] = self._prepared(graph, rows, window, beta)
+        call = rows.calls[key]
+        positions = rows.lengths + np.arange(window)[:, None]
+        table = self._tables.positions(rows.capacity)
+        table.take(positions.ravel(), axis=0, out=call["positions"], mode="clip")
+        limits = call["target_limits"].reshape(-1, rows.capacity)
+        self._tables.limits(rows.capacity).take(positions.T.ravel(), axis=0, out=limits, mode="clip")
+        call["places"][:, :, 0] = positions
+        return call
+
+    def _reserve(self, rows: OnnxRows, window: int) -> None:
+        needed = int(rows.lengths.max()) + window
+        if needed > rows.capacity:
+            rows.caches = _grown(rows.caches, 1, -(-needed // _CAPACITY_STEP) * _CAPACITY_STEP)
+            rows.calls.clear()
+
+    def _prepared(self, graph: str, rows: OnnxRows, window: int, beta: int) -> _Call:
+        call = _Call(self._session(graph))
+        batch, lines = len(rows.lengths), window * len(rows.lengths)
+        call.bind("positions", np.empty((lines, self.architecture.width), dtype=np.float32))
+        call.bind("target_shape", np.array([window, batch, *self._head_shape]))
+        places = np.zeros((window, batch, 2), dtype=np.int64)
+        places[:, :, 1] = np.arange(batch)
+        call.bind("places", places)
+        call.bind("target_limits", np.empty((batch, 1, window, rows.capacity), dtype=np.float32))
+        call.bind("target_ones", np.ones((rows.capacity, 1), dtype=np.float32))
+        self._bind_source(call, rows.memory, rows.source_limits)
+        _bind_layers(call, rows.caches, cache_names, "")
+        _bind_layers(call, rows.caches, cache_names, ".next")
+        self._bind_drafter(call, window - 1, batch)
+        call.bind("token_ids", np.empty(lines, dtype=np.int64))
+        call.bind("beta", np.array([beta]))
+        call.bind("candidate_ids", np.empty((lines, beta), dtype=np.int64))
+        call.bind("log_probs", np.empty((lines, beta), dtype=np.float32))
+        return call
+
+    def _bind_drafter(self, call: _Call, slots: int, batch: int) -> None:
+        width = min(LATTICE_WIDTH, self.architecture.vocabulary_size)
+        call.bind("last_ids", np.empty(batch, dtype=np.int64))
+        call.bind("slots", np.repeat(np.arange(slots), batch))
+        call.bind("batch", np.array([batch]))
+        call.bind("lattice_shape", np.array([slots, batch, width]))
+        call.bind("draft", np.empty(slots * batch, dtype=np.int64))
+        call.bind("ids", np.empty((slots, batch, width), dtype=np.int64))
+        call.bind("scores", np.empty((slots, batch, width), dtype=np.float32))
+        call.bind("transitions", np.empty((slots * batch, width, width), dtype=np.float32))
+
+
+def _load(path: Path) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    # The graphs are as they should be: optimising costs time at every start, and makes them slower.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime's own errors have no common class
+        raise EngineError(f"{path}: ONNX Runtime {onnxruntime.__version__} cannot load it: {error}") from None
+
+
+def _bind_layers(call: _Call, arrays: FloatArray, names: Callable[[int], tuple[str, str]], suffix: str) -> None:
+    """Bind keys and values of each layer in turn."""
+    for layer in range(len(arrays) // 2):
+        for name, array in zip(names(layer), arrays[2 * layer : 2 * layer + 2], strict=True):
+            call.bind(f"{name}{suffix}", array)
+
+
+def _candidates(call: _Call, batch: int) -> Candidates:
+    ids, log_probs = call["candidate_ids"], call["log_probs"]
+    shape = (-1, batch, ids.shape[1])
+    return Candidates(ids.reshape(shape).swapaxes(0, 1).copy(), log_probs.reshape(shape).swapaxes(0, 1).copy())
+
+
+def _grown(array: FloatArray, axis: int, size: int, filling: float = 0) -> FloatArray:
+    """`array` with `filling` appended along `axis` up to `size`."""
+    if array.shape[axis] == size:
+        return array
+    shape = list(array.shape)
+    shape[axis] = size - array.shape[axis]
+    return np.concatenate([array, np.full(shape, filling, dtype=np.float32)], axis=axis)

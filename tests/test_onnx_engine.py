@@ -1,0 +1,243 @@
+"""The CPU engine on a tiny pair with random weights: the same bits however it is called, and close to the reference."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from specmt.architecture import Architecture
+from specmt.bundle import GRAPHS
+from specmt.decoding import Greedy, Request, Speculative, Strategy, decode
+from specmt.drafting import draft_and_verify, walk
+from specmt.engines.base import AnyEngine, FloatArray, Rows, step
+from specmt.engines.onnx_engine import OnnxEngine
+from specmt.engines.onnx_export import export_graphs
+from specmt.engines.torch_engine import TorchEngine
+from specmt.errors import EngineError
+from specmt.vocabulary import EOS_ID
+from specmt.weights import dequantised, expected_shapes, read_stored, save_weights
+
+ARCHITECTURE = Architecture(
+    vocabulary_size=160,
+    width=32,
+    heads=2,
+    feed_forward_width=64,
+    encoder_layers=2,
+    decoder_layers=2,
+    drafter_layers=2,
+    draft_length=8,
+    bigram_rank=8,
+)
+TOLERANCE = 0.12
+"""Nats between the engines' log-probabilities, for random weights; trained ones are closer."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    folder: Path
+    onnx: OnnxEngine
+    torch: TorchEngine
+
+
+def random_weights(seed: int) -> dict[str, FloatArray]:
+    random = np.random.default_rng(seed)
+    weights = {}
+    for name, shape in expected_shapes(ARCHITECTURE).items():
+        values = random.standard_normal(shape) * (shape[-1] ** -0.5 if len(shape) == 2 else 0.1)
+        weights[name] = (values + ("norm.weight" in name)).astype(np.float32)
+    return weights
+
+
+def sentences(lengths: Sequence[int], seed: int = 0) -> list[list[int]]:
+    random = np.random.default_rng(seed)
+    return [[*random.integers(5, ARCHITECTURE.vocabulary_size, length).tolist(), EOS_ID] for length in lengths]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    folder = tmp_path_factory.mktemp("pair")
+    save_weights(random_weights(seed=1), folder / "model.safetensors")
+    export_graphs(folder, ARCHITECTURE, sentences(range(3, 43), seed=2))
+    weights = dequantised(read_stored(folder / "model.safetensors", ARCHITECTURE))
+    reference = TorchEngine(ARCHITECTURE, {name: torch.from_numpy(array) for name, array in weights.items()})
+    return Pair(folder, OnnxEngine(ARCHITECTURE, folder), reference)
+
+
+class Queue:
+    """Requests in memory, handed out in their order."""
+
+    def __init__(self, requests: Iterable[Request]) -> None:
+        self._requests = iter(requests)
+
+    def take(self, count: int, wait: bool) -> list[Request]:
+        return list(islice(self._requests, count))
+
+
+def decoded(
+    engine: AnyEngine, strategy: Strategy, sources: Sequence[Sequence[int]], batch_size: int
+) -> list[list[int]]:
+    requests = [Request(index, source, 2 * len(source)) for index, source in enumerate(sources)]
+    hypotheses = decode(engine, Queue(requests), strategy, batch_size)
+    return [hypothesis.ids for hypothesis in sorted(hypotheses, key=lambda done: done.request.index)]
+
+
+def read(engine: AnyEngine, rows: Rows, ids: Iterable[int]) -> None:
+    for token in ids:
+        step(engine, rows, np.full(len(rows.lengths), token), beta=1)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 32])
+@pytest.mark.parametrize("draft_length", [3, 8])
+def test_strict_speculation_gives_greedys_ids_at_any_batch_size(pair: Pair, batch_size: int, draft_length: int) -> None:
+    sources = sentences(np.random.default_rng(3).integers(1, 60, 40).tolist())
+    greedy = decoded(pair.onnx, Greedy(), sources, batch_size=1)
+    assert len({len(ids) for ids in greedy}) > 10
+    assert decoded(pair.onnx, Greedy(), sources, batch_size) == greedy
+    assert decoded(pair.onnx, Speculative(draft_length, 1, 0.0), sources, batch_size) == greedy
+
+
+@pytest.mark.parametrize("batch_size", [7, 32])
+def test_relaxed_speculation_gives_the_same_ids_at_any_batch_size(pair: Pair, batch_size: int) -> None:
+    sources = sentences(np.random.default_rng(4).integers(1, 60, 40).tolist())
+    strategy = Speculative(5, beta=3, tau=1.0)
+    assert decoded(pair.onnx, strategy, sources, batch_size) == decoded(pair.onnx, strategy, sources, batch_size=1)
+
+
+@pytest.mark.parametrize("target_length", [0, 1, 15, 16, 31, 60, 63, 64, 127, 200, 300])
+def test_log_probabilities_are_the_same_bits_one_by_one_and_in_a_window(pair: Pair, target_length: int) -> None:
+    (source,) = sentences([20])
+    prefix, window = np.arange(target_length) % 150 + 5, np.arange(9) + 7
+    rows = pair.onnx.encode([source])
+    read(pair.onnx, rows, prefix)
+    together = pair.onnx.verify(rows, window[None], beta=4)
+    for position, token in enumerate(window):
+        alone = step(pair.onnx, rows, np.array([token]), beta=4)
+        assert np.array_equal(alone.ids[:, 0], together.ids[:, position])
+        assert np.array_equal(alone.log_probs[:, 0], together.log_probs[:, position])
+
+
+@pytest.mark.parametrize("source_length", [1, 15, 16, 17, 47, 48, 63, 64, 65, 130, 300])
+def test_log_probabilities_are_the_same_bits_alone_and_among_others(pair: Pair, source_length: int) -> None:
+    """Neighbours with longer sources, longer prefixes and other prefixes; rows joined, selected and reordered."""
+    engine = pair.onnx
+    mine, *others = sentences([source_length, 3, 350, 64, 20])
+    window = np.arange(6) + 9
+    alone = engine.encode([mine])
+    read(engine, alone, [11, 12, 13])
+    expected = engine.verify(alone, window[None], beta=3)
+
+    late = engine.encode(others)
+    read(engine, late, np.arange(40) + 20)
+    batch = engine.select(engine.join(late, alone), np.array([4, 2, 4, 0]))
+    batch = engine.reorder(batch, np.array([2, 1, 0, 3]))
+    assert batch.lengths.tolist() == [3, 40, 3, 40]
+    found = engine.verify(batch, np.stack([window, window + 1, window + 2, window]), beta=3)
+    assert np.array_equal(found.ids[0], expected.ids[0])
+    assert np.array_equal(found.log_probs[0], expected.log_probs[0])
+
+
+def test_a_draft_is_the_same_alone_and_among_others(pair: Pair) -> None:
+    engine = pair.onnx
+    mine, *others = sentences([12, 40, 300])
+    alone = engine.encode([mine])
+    read(engine, alone, [11, 12, 13])
+    late = engine.encode(others)
+    read(engine, late, np.arange(70) + 20)
+    batch = engine.join(late, alone)
+    expected = engine.draft(alone, np.array([14]), 6)
+    found = engine.draft(batch, np.array([8, 9, 14]), 6)
+    assert np.array_equal(found.ids[2], expected.ids[0])
+    assert np.array_equal(found.scores[2], expected.scores[0])
+    assert np.array_equal(found.transitions[2], expected.transitions[0])
+
+
+def test_rolling_back_forgets_what_was_not_committed(pair: Pair) -> None:
+    (source,) = sentences([10])
+    plain, rolled = pair.onnx.encode([source]), pair.onnx.encode([source])
+    pair.onnx.verify(rolled, np.array([[EOS_ID, 90, 91, 92]]), beta=1)
+    pair.onnx.commit(rolled, np.array([1]))
+    step(pair.onnx, plain, np.array([EOS_ID]), beta=1)
+    expected, found = (pair.onnx.verify(rows, np.array([[33, 34]]), beta=2) for rows in (plain, rolled))
+    assert np.array_equal(found.log_probs, expected.log_probs)
+
+
+@pytest.mark.parametrize("draft_length", range(1, 9))
+def test_the_fused_call_does_what_draft_walk_and_verify_do(pair: Pair, draft_length: int) -> None:
+    rows = pair.onnx.encode(sentences([5, 9, 14]))
+    read(pair.onnx, rows, [EOS_ID, 30])
+    last_ids = np.array([40, 41, 42])
+    draft = walk(pair.onnx.draft(rows, last_ids, draft_length))
+    candidates = pair.onnx.verify(rows, np.concatenate([last_ids[:, None], draft], axis=1), beta=3)
+    fused = draft_and_verify(pair.onnx, rows, last_ids, draft_length, beta=3)
+    assert np.array_equal(fused.draft, draft)
+    assert np.array_equal(fused.candidates.ids, candidates.ids)
+    assert np.array_equal(fused.candidates.log_probs, candidates.log_probs)
+
+
+def reference_gap(pair: Pair, sources: Sequence[Sequence[int]], steps: int) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Over all steps: differences between the engines' best log-probabilities, and whether their best ids agree."""
+    onnx_rows, torch_rows = pair.onnx.encode(sources), pair.torch.encode(sources)
+    last_ids = np.full(len(sources), EOS_ID)
+    gaps, agreements = [], []
+    for _ in range(steps):
+        found = step(pair.onnx, onnx_rows, last_ids, beta=1)
+        expected = step(pair.torch, torch_rows, last_ids, beta=1)
+        gaps.append(np.abs(found.log_probs - expected.log_probs))
+        agreements.append(found.ids == expected.ids)
+        last_ids = expected.ids[:, 0, 0]
+    return np.concatenate(gaps), np.concatenate(agreements)
+
+
+def test_log_probabilities_are_close_to_the_reference_engines(pair: Pair) -> None:
+    gaps, agreements = reference_gap(pair, sentences([4, 8, 15, 23, 42]), steps=20)
+    assert gaps.max() < TOLERANCE
+    assert agreements.mean() > 0.95
+
+
+def test_drafts_are_mostly_the_reference_engines(pair: Pair) -> None:
+    drafts = []
+    for engine in (pair.onnx, pair.torch):
+        rows = engine.encode(sentences([4, 8, 15, 23, 42]))
+        engine.draft(rows, np.full(5, EOS_ID), 1)
+        read(engine, rows, [EOS_ID, 17])
+        drafts.append(walk(engine.draft(rows, np.full(5, 18), 8)))
+    assert (drafts[0] == drafts[1]).mean() > 0.8
+
+
+def test_graphs_read_the_weights_file_and_hold_no_matrix(pair: Pair) -> None:
+    stored = read_stored(pair.folder / "model.safetensors", ARCHITECTURE)
+    matrices = [array for array in stored.values() if array.dtype == np.int8 and array.size > ARCHITECTURE.width]
+    for name in GRAPHS:
+        graph = (pair.folder / name).read_bytes()
+        assert not any(matrix.tobytes() in graph for matrix in matrices)
+
+
+def test_a_graph_that_cannot_be_loaded_is_one_line(pair: Pair, tmp_path: Path) -> None:
+    (tmp_path / "encode.onnx").write_bytes(b"no graph")
+    with pytest.raises(EngineError, match=r"encode\.onnx") as raised:
+        OnnxEngine(ARCHITECTURE, tmp_path).encode(sentences([3]))
+    assert "\n" not in str(raised.value)
+
+
+def test_the_engine_needs_neither_torch_nor_onnx(pair: Pair) -> None:
+    script = f"""
+import sys
+import numpy
+from pathlib import Path
+from specmt.architecture import Architecture
+from specmt.engines.onnx_engine import OnnxEngine
+engine = OnnxEngine({ARCHITECTURE!r}, Path({str(pair.folder)!r}))
+engine.draft_and_verify(engine.encode([[9, 8, 2]]), numpy.array([2]), 3, 1)
+print(sorted(name for name in ("torch", "onnx", "fairseq") if name in sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,97 @@
+"""Weights as 8-bit integers: what is written, and what comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from specmt.architecture import Architecture
+from specmt.engines.base import FloatArray
+from specmt.errors import BundleError
+from specmt.weights import dequantised, expected_shapes, quantise, read_stored, save_weights
+
+ARCHITECTURE = Architecture(
+    vocabulary_size=64,
+    width=16,
+    heads=2,
+    feed_forward_width=32,
+    encoder_layers=1,
+    decoder_layers=1,
+    drafter_layers=1,
+    draft_length=4,
+    bigram_rank=8,
+)
+
+
+def random_weights() -> dict[str, FloatArray]:
+    random = np.random.default_rng(0)
+    return {
+        name: random.standard_normal(shape, dtype=np.float32) for name, shape in expected_shapes(ARCHITECTURE).items()
+    }
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    save_weights(random_weights(), tmp_path / "model.safetensors")
+    return tmp_path / "model.safetensors"
+
+
+def test_a_matrix_is_at_most_half_a_step_from_its_integers() -> None:
+    matrix = random_weights()["embeddings.weight"]
+    integers, scales = quantise(matrix)
+    assert integers.dtype == np.int8
+    assert np.abs(integers).max(axis=1).tolist() == [127] * len(matrix)
+    assert (np.abs(integers * scales[:, None] - matrix) <= scales[:, None] * 0.5001).all()
+
+
+def test_a_row_of_zeros_stays_zero() -> None:
+    integers, scales = quantise(np.zeros((2, 3), dtype=np.float32))
+    assert integers.tolist() == [[0, 0, 0]] * 2
+    assert scales.tolist() == [1, 1]
+
+
+def test_vectors_come_back_as_they_were_and_matrices_with_their_names(path: Path) -> None:
+    written, found = random_weights(), dequantised(read_stored(path, ARCHITECTURE))
+    assert found.keys() == written.keys()
+    for name, weight in written.items():
+        assert found[name].dtype == np.float32
+        assert np.array_equal(found[name], weight) if weight.ndim == 1 else np.abs(found[name] - weight).max() < 0.02
+
+
+def test_saving_again_what_was_loaded_writes_the_same_bytes(path: Path, tmp_path: Path) -> None:
+    save_weights(dequantised(read_stored(path, ARCHITECTURE)), tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "message"),
+    [
+        ("embeddings.weight", np.zeros((3, 16), dtype=np.int8), r"found int8 \[3, 16\], expected int8 \[64, 16\]"),
+        ("embeddings.weight", np.zeros((64, 16), dtype=np.float32), r"found float32 \[64, 16\], expected int8"),
+        ("embeddings.weight_scale", np.zeros(3, dtype=np.float32), r"found float32 \[3\], expected float32 \[64\]"),
+        ("spare", np.zeros(3, dtype=np.float32), r"spare: found float32 \[3\], expected none"),
+    ],
+)
+def test_a_tensor_that_does_not_fit_is_named(path: Path, name: str, tensor: FloatArray, message: str) -> None:
+    save_file({**load_file(path), name: tensor}, path)
+    with pytest.raises(BundleError, match=message):
+        read_stored(path, ARCHITECTURE)
+
+
+def test_a_missing_tensor_is_named(path: Path) -> None:
+    tensors = load_file(path)
+    del tensors["drafter.slots.weight_scale"]
+    save_file(tensors, path)
+    with pytest.raises(BundleError, match=r"drafter\.slots\.weight_scale: found none, expected float32 \[4\]"):
+        read_stored(path, ARCHITECTURE)
+
+
+def test_a_file_that_is_not_safetensors_is_one_line(path: Path) -> None:
+    path.write_bytes(b"\xff" * 64)
+    with pytest.raises(BundleError) as raised:
+        read_stored(path, ARCHITECTURE)
+    assert str(raised.value).startswith(str(path))
+    assert "\n" not in str(raised.value)
