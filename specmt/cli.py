@@ -54,6 +54,14 @@ class ExplainFormat(StrEnum):
     json = "json"
 
 
+class EngineName(StrEnum):
+    """What runs the networks."""
+
+    auto = "auto"
+    onnx = "onnx"
+    torch = "torch"
+
+
 class Precision(StrEnum):
     """Of the torch engine."""
 
@@ -63,6 +71,9 @@ class Precision(StrEnum):
 
 ModelOption = Annotated[
     Path, typer.Option("--model", "-m", help="Model directory (bundle).", show_default="de-en, bundled")
+]
+EngineOption = Annotated[
+    EngineName, typer.Option(help="8-bit integers on CPUs, or torch; auto takes onnx on a CPU if the model has graphs.")
 ]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")]
 PrecisionOption = Annotated[Precision, typer.Option(help="Arithmetic of the torch engine.")]
@@ -102,6 +113,7 @@ def translate(
         typer.Option(min=1, help="Source tokens decoded at a time, padding included.", show_default="no limit"),
     ] = None,
     threads: ThreadsOption = CORES,
+    engine: EngineOption = EngineName.auto,
     device: DeviceOption = "cpu",
     precision: PrecisionOption = Precision.fp32,
     output_format: Annotated[
@@ -117,7 +129,7 @@ def translate(
     from specmt.streams import LineStream
     from specmt.translator import look_ahead
 
-    translator = _load(model, device, precision, threads)
+    translator = _load(model, engine, device, precision, threads)
     settings = _settings(translator, strategy, draft_length, beta, tau, strict, beam, length_penalty, n_best)
     lines = iterations = emitted = 0
     with _reading(input_path) as source, _writing(output_path) as target:
@@ -141,6 +153,7 @@ def explain(
     tau: TauOption = None,
     strict: StrictOption = False,
     threads: ThreadsOption = 1,
+    engine: EngineOption = EngineName.auto,
     device: DeviceOption = "cpu",
     precision: PrecisionOption = Precision.fp32,
     output_format: Annotated[
@@ -152,7 +165,7 @@ def explain(
 
     from specmt import explanation
 
-    translator = _load(model, device, precision, threads)
+    translator = _load(model, engine, device, precision, threads)
     settings = _settings(translator, StrategyName.spec, draft_length, beta, tau, strict)
     settings = replace(settings, trace=True)
     (translation,) = translator.translate([sentence], settings, batch_size=1)
@@ -174,6 +187,7 @@ def evaluate(
     batch_size: Annotated[int, typer.Option(min=1, help="Sentences decoded at a time.")] = 1,
     repeats: Annotated[int, typer.Option(min=1, help="Timed runs of each strategy, in turn.")] = 3,
     threads: ThreadsOption = 1,
+    engine: EngineOption = EngineName.auto,
     device: DeviceOption = "cpu",
     precision: PrecisionOption = Precision.fp32,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
@@ -190,7 +204,7 @@ def evaluate(
         raise InputError(f"{source}: no lines")
     if plot:
         plotting.check_plot(plot)
-    translator = _load(model, device, precision, threads)
+    translator = _load(model, engine, device, precision, threads)
     result = evaluation.evaluate(
         translator,
         [pair.source for pair in pairs],
@@ -245,13 +259,30 @@ def train(
     print(bundle)
 
 
+@app.command()
+def export(
+    bundle: Annotated[Path, typer.Argument(help="Model directory; replaced as a whole when all is done.")],
+    calibration: Annotated[Path, typer.Option(help="Text in the source language like that to be translated.")],
+) -> None:
+    """Write the graphs of the 8-bit engine into a model directory."""
+    from specmt.corpus import read_lines
+
+    try:
+        from specmt.exporting import export_bundle
+    except ModuleNotFoundError as error:
+        raise SpecmtError(f"exporting needs {error.name}: pip install 'specmt[train]'") from None
+
+    export_bundle(bundle, read_lines(calibration))
+    print(bundle)
+
+
 # -- parts
 
 
-def _load(model: Path, device: str, precision: Precision, threads: int) -> Translator:
+def _load(model: Path, engine: EngineName, device: str, precision: Precision, threads: int) -> Translator:
     from specmt.translator import load_translator
 
-    return load_translator(model, device=device, precision=precision.value, threads=threads)
+    return load_translator(model, device, precision.value, threads, engine.value)
 
 
 def _settings(

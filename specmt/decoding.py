@@ -6,6 +6,7 @@ row at its first end-of-sentence or at its length limit, so with beta = 1 they g
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -117,22 +118,24 @@ class Waiting(Protocol):
 
 
 class RequestQueue:
-    """Requests in memory, shortest first, handed out so that no batch exceeds its tokens."""
+    """Requests in memory, shortest first, handed out so that no batch exceeds its tokens; several threads may take."""
 
     def __init__(self, requests: Sequence[Request], batch_size: int, max_batch_tokens: int | None = None) -> None:
         self._requests = deque(sorted(requests, key=lambda request: len(request.source_ids)))
         self._batch_size = batch_size
         self._max_tokens = max_batch_tokens
+        self._lock = threading.Lock()
 
     def take(self, count: int, wait: bool) -> list[Request]:
         """See `Waiting.take`. `count` places are free, so the others are in flight, with shorter sources."""
         taken: list[Request] = []
         in_flight = self._batch_size - count
-        while self._requests and len(taken) < count:
-            tokens = (in_flight + len(taken) + 1) * len(self._requests[0].source_ids)
-            if self._max_tokens and tokens > self._max_tokens and in_flight + len(taken) > 0:
-                break
-            taken.append(self._requests.popleft())
+        with self._lock:
+            while self._requests and len(taken) < count:
+                tokens = (in_flight + len(taken) + 1) * len(self._requests[0].source_ids)
+                if self._max_tokens and tokens > self._max_tokens and in_flight + len(taken) > 0:
+                    break
+                taken.append(self._requests.popleft())
         return taken
 
 

@@ -15,8 +15,10 @@ from specmt.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, load_bundle, wri
 from specmt.config import Config, CorpusConfig
 from specmt.corpus import Pair
 from specmt.distillation import translate_in_shards
+from specmt.engines.onnx_export import export_graphs
 from specmt.errors import TrainingError, UsageError
 from specmt.evaluation import evaluate
+from specmt.exporting import calibration_sources, copy_files
 from specmt.fairseq_backend import binarise, checkpoints, driver
 from specmt.files import write_json
 from specmt.stages import Stage, exclusive
@@ -130,6 +132,9 @@ class Pipeline:
         pairs = corpus.read_corpus(self._corpus_path(entry), *self.languages)[: entry.limit or None]
         return pairs[: limit or None]
 
+    def _validation_pairs(self) -> list[Pair]:
+        return [pair for entry in self.config.data.valid for pair in self._read(entry)]
+
     def _kept(self, pairs: Iterable[tuple[Ids, Ids]]) -> list[tuple[Ids, Ids]]:
         data = self.config.data
         return [
@@ -223,16 +228,19 @@ class Pipeline:
         verifier = checkpoints.load(self._folder("verifier") / "verifier.pt")
         drafter = checkpoints.load(self._folder("drafter") / "drafter.pt")
         weights = checkpoints.bundle_weights(verifier["model"], drafter["model"])
+        architecture = checkpoints.pair_architecture(verifier, drafter)
+        sources = calibration_sources(self.vocabulary, [pair.source for pair in self._validation_pairs()])
 
         def write_files(folder: Path) -> None:
             shutil.copyfile(self._folder("tokenizer") / TOKENIZER, folder / TOKENIZER)
             save_weights(weights, folder / WEIGHTS)
+            export_graphs(folder, architecture, sources)
 
         export = self.config.export
         write_bundle(
             self._folder("export") / "bundle",
             languages=self.languages,
-            architecture=checkpoints.pair_architecture(verifier, drafter),
+            architecture=architecture,
             decoding=DecodingDefaults(export.draft_length, export.beta, export.tau),
             write_files=write_files,
             training={"config": asdict(self.config), "packages": _package_versions()},
@@ -242,7 +250,7 @@ class Pipeline:
     def _evaluate(self) -> None:
         """Score the exported bundle on validation lines, and write the finished bundle with its scores."""
         exported = load_bundle(self._folder("export") / "bundle")
-        pairs = [pair for entry in self.config.data.valid for pair in self._read(entry)]
+        pairs = self._validation_pairs()
         pairs = pairs[:: max(1, len(pairs) // EVALUATED_LINES)][:EVALUATED_LINES]
         result = evaluate(
             load_translator(exported.path, threads=self.config.runtime.threads),
@@ -259,16 +267,11 @@ class Pipeline:
             languages=self.languages,
             architecture=exported.architecture,
             decoding=exported.decoding,
-            write_files=lambda folder: _copy_files(exported.path, folder, exported.files),
+            write_files=lambda folder: copy_files(exported, folder, exported.files),
             training=exported.training,
             scores={"validation": _scores(result)},
         )
         write_json(self._folder("evaluate") / "evaluation.json", result)
-
-
-def _copy_files(source: Path, target: Path, names: Iterable[str]) -> None:
-    for name in names:
-        shutil.copyfile(source / name, target / name)
 
 
 def _scores(evaluation: dict[str, Any]) -> dict[str, Any]:

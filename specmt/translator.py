@@ -14,6 +14,7 @@ from specmt.decoding import Greedy, Hypothesis, Iteration, Request, RequestQueue
 from specmt.engines.base import AnyEngine
 from specmt.errors import EngineError, UsageError
 from specmt.vocabulary import EOS_ID, Vocabulary
+from specmt.workers import run_in_parallel
 
 LOOK_AHEAD = 16
 """Batches of sentences that are sorted by length together."""
@@ -94,10 +95,12 @@ class Translation:
 class Translator:
     """A loaded pair of models with its vocabulary."""
 
-    def __init__(self, engine: AnyEngine, vocabulary: Vocabulary, defaults: DecodingDefaults) -> None:
+    def __init__(self, engine: AnyEngine, vocabulary: Vocabulary, defaults: DecodingDefaults, workers: int = 1) -> None:
+        """`workers`: cores over which sentences are spread; for engines that use one core a call."""
         self.engine = engine
         self.vocabulary = vocabulary
         self.defaults = defaults
+        self.workers = workers
 
     def translate(self, lines: Iterable[str], settings: DecodingSettings, batch_size: int) -> Iterator[Translation]:
         """Translations in the order of the lines, one for each.
@@ -135,8 +138,7 @@ class Translator:
         max_batch_tokens: int | None,
     ) -> Iterator[Translation]:
         requests = {index: request for index, line in chunk if (request := self._request(index, line))}
-        queue = RequestQueue(list(requests.values()), batch_size, max_batch_tokens)
-        finished = self._decode(queue, settings, batch_size)
+        finished = self._decode(list(requests.values()), settings, batch_size, max_batch_tokens)
         hypotheses: dict[int, list[Hypothesis]] = {}
         for index, line in chunk:
             if index not in requests:
@@ -154,13 +156,22 @@ class Translator:
         limit = int(self.defaults.max_tokens_factor * len(ids)) + self.defaults.max_tokens_offset
         return Request(index, [*ids, EOS_ID], limit)
 
-    def _decode(self, queue: RequestQueue, settings: DecodingSettings, batch_size: int) -> Iterator[list[Hypothesis]]:
-        if settings.strategy == "ar" and settings.beam > 1:
-            while batch := queue.take(batch_size, wait=True):
-                yield from beam_search(self.engine, batch, settings.beam, settings.length_penalty)
-            return
-        for hypothesis in decode(self.engine, queue, _strategy(settings), batch_size):
-            yield [hypothesis]
+    def _decode(
+        self, requests: Sequence[Request], settings: DecodingSettings, batch_size: int, max_batch_tokens: int | None
+    ) -> Iterator[list[Hypothesis]]:
+        """The hypotheses of each request, best first, as they finish; every worker gets its share of a short queue."""
+        workers = max(1, min(self.workers, len(requests)))
+        batch_size = min(batch_size, -(-len(requests) // workers))
+        queue = RequestQueue(requests, batch_size, max_batch_tokens)
+
+        def work() -> Iterator[list[Hypothesis]]:
+            if settings.strategy == "ar" and settings.beam > 1:
+                while batch := queue.take(batch_size, wait=True):
+                    yield from beam_search(self.engine, batch, settings.beam, settings.length_penalty)
+            else:
+                yield from ([done] for done in decode(self.engine, queue, _strategy(settings), batch_size))
+
+        return run_in_parallel(work, workers)
 
     def _translation(self, line: str, hypotheses: list[Hypothesis], settings: DecodingSettings) -> Translation:
         alternatives = tuple(
@@ -205,7 +216,9 @@ def load_translator(
     bundle = load_bundle(path)
     if engine == "auto":
         engine = "onnx" if bundle.has_graphs and (device, precision) == ("cpu", "fp32") else "torch"
-    loaded = _onnx_engine(bundle, device) if engine == "onnx" else _torch_engine(bundle, device, precision, threads)
+    if engine == "onnx":
+        return Translator(_onnx_engine(bundle, device), bundle.vocabulary(), bundle.decoding, workers=threads)
+    loaded = _torch_engine(bundle, device, precision, threads)
     return Translator(loaded, bundle.vocabulary(), bundle.decoding)
 
 

@@ -9,6 +9,7 @@ Arrays are position-major, (positions, batch, ...), because then a batch of one 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -71,6 +72,7 @@ class _Call:
 
     def bind(self, name: str, array: NDArray[Any]) -> None:
         """Let `array`, contiguous, be an input or an output of the graph; ignored where the graph has none such."""
+        assert array.flags.c_contiguous, f"{name} would be bound to a copy"
         if name in self._inputs:
             self._binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
         elif name in self._outputs:
@@ -130,6 +132,7 @@ class OnnxEngine:
         self.architecture = architecture
         self._folder = folder
         self._sessions: dict[str, onnxruntime.InferenceSession] = {}
+        self._loading = threading.Lock()
         self._tables = _Tables(architecture.width)
         self._layers = architecture.decoder_layers + architecture.drafter_layers
         self._head_shape = (architecture.heads, architecture.width // architecture.heads)
@@ -142,13 +145,13 @@ class OnnxEngine:
     def encode(self, sources: Sequence[Sequence[int]]) -> OnnxRows:
         """See `Engine.encode`."""
         longest, batch = max(map(len, sources)), len(sources)
-        ids = np.full((longest, batch), PAD_ID, dtype=np.int64)
+        ids = np.full((batch, longest), PAD_ID, dtype=np.int64)
         for row, source in enumerate(sources):
-            ids[: len(source), row] = source
-        limits = np.where(ids.T == PAD_ID, np.float32(-np.inf), np.float32(LARGEST_SCORE))[:, None, None, :]
+            ids[row, : len(source)] = source
+        limits = np.where(ids == PAD_ID, np.float32(-np.inf), np.float32(LARGEST_SCORE))[:, None, None, :]
         memory = np.empty((2 * self._layers, longest, batch, *self._head_shape), dtype=np.float32)
         call = _Call(self._session("encode"))
-        call.bind("source_ids", ids.ravel())
+        call.bind("source_ids", ids.T.ravel())
         call.bind("positions", np.repeat(self._tables.positions(longest)[:longest], batch, axis=0))
         call.bind("source_shape", np.array([longest, batch, *self._head_shape]))
         self._bind_source(call, memory.reshape(2 * self._layers, longest * batch, -1), limits)
@@ -188,11 +191,11 @@ class OnnxEngine:
     def select(self, rows: OnnxRows, indices: IntArray) -> OnnxRows:
         """See `Engine.select`."""
         chosen = self.reorder(rows, indices)
-        return replace(chosen, memory=rows.memory[:, :, indices], source_limits=rows.source_limits[indices])
+        return replace(chosen, memory=rows.memory.take(indices, axis=2), source_limits=rows.source_limits[indices])
 
     def reorder(self, rows: OnnxRows, indices: IntArray) -> OnnxRows:
         """See `Engine.reorder`."""
-        return replace(rows, caches=rows.caches[:, :, indices], lengths=rows.lengths[indices], calls={})
+        return replace(rows, caches=rows.caches.take(indices, axis=2), lengths=rows.lengths[indices], calls={})
 
     def join(self, rows: OnnxRows, others: OnnxRows) -> OnnxRows:
         """See `Engine.join`."""
@@ -210,9 +213,10 @@ class OnnxEngine:
     # -- calls
 
     def _session(self, graph: str) -> onnxruntime.InferenceSession:
-        if graph not in self._sessions:
-            self._sessions[graph] = _load(self._folder / f"{graph}.onnx")
-        return self._sessions[graph]
+        with self._loading:
+            if graph not in self._sessions:
+                self._sessions[graph] = _load(self._folder / f"{graph}.onnx")
+            return self._sessions[graph]
 
     def _bind_source(self, call: _Call, memory: FloatArray, limits: FloatArray) -> None:
         """Bind keys, values and mask of the source; `memory` has one array for each of both and each layer."""
