@@ -1,0 +1,67 @@
+"""Tiny pairs of models with random weights, as architectures, tensors and bundles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from scripted import VOCABULARY_SIZE, tiny_tokenizer
+from torch import Tensor
+
+from specmt.architecture import Architecture
+from specmt.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, write_bundle
+from specmt.vocabulary import BOS_ID, MASK_ID, PAD_ID, UNK_ID
+from specmt.weights import expected_shapes, save_weights
+
+# Networks this small gain nothing from a second core, and lose much where another program uses it.
+torch.set_num_threads(1)
+
+TINY = Architecture(
+    vocabulary_size=VOCABULARY_SIZE,
+    width=16,
+    heads=2,
+    feed_forward_width=24,
+    encoder_layers=1,
+    decoder_layers=1,
+    drafter_layers=1,
+    draft_length=4,
+    bigram_rank=4,
+)
+DEFAULTS = DecodingDefaults(draft_length=3, beta=2, tau=0.5, max_tokens_factor=1.0, max_tokens_offset=4)
+
+
+def random_weights(architecture: Architecture, seed: int = 0, projections: float = 0.6) -> dict[str, Tensor]:
+    """Weights large enough that what is read matters for what is said; `projections`: their standard deviation.
+
+    As in a trained pair, neither model ever says a special id other than end-of-sentence.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    weights = {}
+    for name, shape in expected_shapes(architecture).items():
+        deviation = 0.3 if name == "embeddings.weight" else projections if len(shape) > 1 else 0.1
+        mean = 1.0 if name.endswith("norm.weight") else 0.0
+        weights[name] = torch.randn(shape, generator=generator) * deviation + mean
+    # One unit of the last states is always 10, and only special ids listen to it.
+    for norm in ("verifier.decoder.layer_norm", "drafter.layer_norm"):
+        weights[f"{norm}.weight"][0], weights[f"{norm}.bias"][0] = 0.0, 10.0
+    weights["embeddings.weight"][:, 0] = 0.0
+    weights["embeddings.weight"][[BOS_ID, PAD_ID, UNK_ID, MASK_ID], 0] = -3.0
+    return weights
+
+
+def write_tiny_bundle(path: Path, weights: dict[str, Tensor] | None = None) -> None:
+    """A bundle that loads; `weights` in place of fitting ones."""
+
+    def write_files(folder: Path) -> None:
+        (folder / TOKENIZER).write_bytes(tiny_tokenizer())
+        save_weights(random_weights(TINY) if weights is None else weights, folder / WEIGHTS)
+
+    write_bundle(
+        path,
+        languages=("de", "en"),
+        architecture=TINY,
+        decoding=DEFAULTS,
+        write_files=write_files,
+        training={"config": {"name": "tiny"}, "packages": {}},
+        scores={"validation": {"bleu": 1.5}},
+    )

@@ -1,0 +1,396 @@
+"""Bundles: what was written is what is loaded, and whatever else is there is one line that names the file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pairs import DEFAULTS, TINY, random_weights, write_tiny_bundle
+from scripted import SENTENCES, tiny_tokenizer, tiny_vocabulary
+from torch import Tensor
+
+from specmt.bundle import Bundle, load_bundle, write_bundle
+from specmt.engines.torch_engine import TorchEngine
+from specmt.errors import BundleError
+from specmt.translator import DecodingSettings, Translator, load_translator
+from specmt.weights import load_weights
+
+FILES = ("manifest.json", "tokenizer.model", "model.safetensors")
+
+
+@pytest.fixture(scope="session")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bundle") / "model"
+    write_tiny_bundle(path)
+    return path
+
+
+@pytest.fixture
+def bundle(pristine: Path, tmp_path: Path) -> Path:
+    """A copy to spoil."""
+    return Path(shutil.copytree(pristine, tmp_path / "model"))
+
+
+def load_all(path: Path) -> Translator:
+    """Everything that is checked: manifest, digests, tokenizer, weights."""
+    return load_translator(path)
+
+
+def message(path: Path) -> str:
+    """The error that loading gives, without the bundle's path, which it starts with."""
+    with pytest.raises(BundleError) as caught:
+        load_all(path)
+    text = str(caught.value)
+    assert text.startswith(f"{path}")
+    assert "\n" not in text
+    return text.removeprefix(f"{path}").removeprefix("/").removeprefix(": ")
+
+
+def signed(manifest: dict[str, Any]) -> dict[str, Any]:
+    """With the digest that fits: as somebody who means it would write it."""
+    entries = {key: value for key, value in manifest.items() if key != "manifest_sha256"}
+    canonical = json.dumps(entries, sort_keys=True, ensure_ascii=False).encode(errors="surrogatepass")
+    return {**entries, "manifest_sha256": hashlib.sha256(canonical).hexdigest()}
+
+
+def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the manifest and sign it."""
+    manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+    change(manifest)
+    (path / "manifest.json").write_text(json.dumps(signed(manifest)), encoding="utf-8")
+
+
+# -- what was written is what is loaded
+
+
+def test_a_bundle_comes_back_as_it_was_written(pristine: Path) -> None:
+    found = load_bundle(pristine)
+    digests = {name: hashlib.sha256((pristine / name).read_bytes()).hexdigest() for name in FILES[1:]}
+    assert found == Bundle(
+        path=pristine,
+        source_language="de",
+        target_language="en",
+        architecture=TINY,
+        decoding=DEFAULTS,
+        files=digests,
+        training={"config": {"name": "tiny"}, "packages": {}},
+        scores={"validation": {"bleu": 1.5}},
+    )
+
+
+def test_a_bundle_is_three_files(pristine: Path) -> None:
+    assert sorted(path.name for path in pristine.iterdir()) == sorted(FILES)
+
+
+def rounded(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """As 8-bit integers keep them: 127 steps up to the largest number of each row of a matrix."""
+    found = {}
+    for name, tensor in weights.items():
+        steps = tensor.abs().amax(dim=-1, keepdim=True) / 127
+        found[name] = (tensor / steps).round() * steps if tensor.dim() == 2 else tensor
+    return found
+
+
+def test_weights_come_back_to_the_precision_in_which_they_are_stored(pristine: Path) -> None:
+    expected, found = rounded(random_weights(TINY)), load_weights(load_bundle(pristine))
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert found[name].dtype == np.float32
+        np.testing.assert_allclose(found[name], tensor.numpy(), rtol=1e-6, atol=0, err_msg=name)
+
+
+def test_the_tokenizer_comes_back_byte_for_byte(pristine: Path) -> None:
+    assert (pristine / "tokenizer.model").read_bytes() == tiny_tokenizer()
+    assert load_bundle(pristine).vocabulary().pieces() == tiny_vocabulary().pieces()
+
+
+def test_a_loaded_bundle_translates_as_the_weights_that_were_written(pristine: Path) -> None:
+    by_hand = Translator(TorchEngine(TINY, rounded(random_weights(TINY))), tiny_vocabulary(), DEFAULTS)
+    settings = DecodingSettings.from_defaults(DEFAULTS)
+    expected = list(by_hand.translate(SENTENCES, settings, batch_size=4))
+    found = list(load_all(pristine).translate(SENTENCES, settings, batch_size=4))
+    assert [(one.text, one.ids, one.iterations) for one in found] == [
+        (one.text, one.ids, one.iterations) for one in expected
+    ]
+    assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-4)
+    assert len({one.ids for one in expected}) > 1
+
+
+def test_an_interrupted_export_leaves_the_old_bundle(bundle: Path) -> None:
+    def write_files(folder: Path) -> None:
+        (folder / "tokenizer.model").write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    before = {path.name: path.read_bytes() for path in bundle.iterdir()}
+    with pytest.raises(KeyboardInterrupt):
+        write_bundle(
+            bundle,
+            languages=("de", "en"),
+            architecture=TINY,
+            decoding=DEFAULTS,
+            write_files=write_files,
+            training={},
+            scores={},
+        )
+    assert {path.name: path.read_bytes() for path in bundle.iterdir()} == before
+    assert [path.name for path in bundle.parent.iterdir()] == ["model"]
+
+
+def test_a_bundle_takes_the_place_of_an_older_one(bundle: Path) -> None:
+    (bundle / "left-over").touch()
+    write_tiny_bundle(bundle, random_weights(TINY, seed=7))
+    assert sorted(path.name for path in bundle.iterdir()) == sorted(FILES)
+    expected = rounded(random_weights(TINY, seed=7))["embeddings.weight"]
+    np.testing.assert_allclose(load_weights(load_bundle(bundle))["embeddings.weight"], expected.numpy(), rtol=1e-6)
+
+
+# -- what is refused
+
+
+def test_no_such_folder(tmp_path: Path) -> None:
+    assert message(tmp_path / "none") == "no such model directory"
+
+
+def test_a_file_is_no_bundle(bundle: Path) -> None:
+    assert message(bundle / "tokenizer.model") == "no such model directory"
+
+
+def test_a_folder_without_a_manifest_is_no_bundle(tmp_path: Path) -> None:
+    assert message(tmp_path) == "no manifest.json; not a model directory"
+
+
+@pytest.mark.parametrize("name", FILES[1:])
+def test_a_missing_file_is_named(bundle: Path, name: str) -> None:
+    (bundle / name).unlink()
+    assert message(bundle) == f"{name}: missing; copy the model again"
+
+
+@pytest.mark.parametrize("name", FILES[1:])
+def test_a_folder_in_the_place_of_a_file_is_named(bundle: Path, name: str) -> None:
+    (bundle / name).unlink()
+    (bundle / name).mkdir()
+    assert message(bundle).startswith(f"{name}: cannot be read: ")
+
+
+def flips() -> Iterator[tuple[str, float]]:
+    for name in FILES:
+        for share in (0.0, 0.1, 0.5, 0.9, 1.0):
+            yield name, share
+
+
+@pytest.mark.parametrize(("name", "share"), list(flips()))
+def test_one_flipped_bit_in_a_file_is_found(bundle: Path, name: str, share: float) -> None:
+    data = bytearray((bundle / name).read_bytes())
+    place = int(share * (len(data) - 1))
+    # The manifest's last byte is its line end, which says nothing.
+    place -= name == "manifest.json" and share == 1.0
+    data[place] ^= 1
+    (bundle / name).write_bytes(data)
+    assert message(bundle).startswith(f"{name}: ")
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("kept", [0, 1, 100])
+def test_a_file_cut_short_is_found(bundle: Path, name: str, kept: int) -> None:
+    (bundle / name).write_bytes((bundle / name).read_bytes()[:kept])
+    assert message(bundle).startswith(f"{name}: ")
+
+
+@pytest.mark.parametrize("name", FILES[1:])
+def test_bytes_appended_to_a_file_are_found(bundle: Path, name: str) -> None:
+    with (bundle / name).open("ab") as stream:
+        stream.write(b"\0")
+    assert message(bundle) == f"{name}: altered or damaged (SHA-256 differs from the manifest); copy the model again"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"no json", b"\xff\xfe", b"[" * 100_000, b'{"format_version": 1', b"9" * 5000, b"\x00"],
+    ids=["empty", "open", "text", "not UTF-8", "deep", "cut", "a long number", "NUL"],
+)
+def test_a_manifest_that_is_no_json_is_damaged(bundle: Path, data: bytes) -> None:
+    (bundle / "manifest.json").write_bytes(data)
+    assert message(bundle) == "manifest.json: damaged: not JSON"
+
+
+@pytest.mark.parametrize("data", [b"[]", b"null", b'"format_version"', b"1"])
+def test_a_manifest_that_is_no_object_is_damaged(bundle: Path, data: bytes) -> None:
+    (bundle / "manifest.json").write_bytes(data)
+    assert message(bundle) == "manifest.json: damaged: not an object"
+
+
+@pytest.mark.parametrize("version", [2, 10**30])
+def test_a_newer_format_asks_for_a_newer_program(bundle: Path, version: int) -> None:
+    rewrite(bundle, lambda manifest: manifest.update(format_version=version))
+    assert message(bundle) == f"format {version} is newer than this program's 1; upgrade specmt"
+
+
+@pytest.mark.parametrize("version", [0, -1, "1", None, [1], 1.5])
+def test_a_format_that_is_none_is_refused(bundle: Path, version: object) -> None:
+    rewrite(bundle, lambda manifest: manifest.update(format_version=version))
+    assert message(bundle).startswith("manifest.json: ")
+
+
+KEYS = ("source_language", "target_language", "architecture", "decoding", "files", "training", "scores")
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_missing_entry_of_the_manifest_is_named(bundle: Path, key: str) -> None:
+    rewrite(bundle, lambda manifest: manifest.pop(key))
+    assert message(bundle) == f"manifest.json: {key} is missing or damaged"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (key, value)
+        for key in KEYS
+        for value in (None, 7, 1.5, True, "text", ["a", "b"])
+        if not (key.endswith("_language") and value == "text")
+    ],
+)
+def test_an_entry_of_the_wrong_type_is_named(bundle: Path, key: str, value: object) -> None:
+    rewrite(bundle, lambda manifest: manifest.update({key: value}))
+    assert message(bundle) == f"manifest.json: {key} is missing or damaged"
+
+
+@pytest.mark.parametrize("value", [None, "8", 8.5, [8], {}, True], ids=repr)
+@pytest.mark.parametrize(("key", "field"), [("architecture", "heads"), ("decoding", "draft_length")])
+def test_a_number_of_the_wrong_type_is_found(bundle: Path, key: str, field: str, value: object) -> None:
+    rewrite(bundle, lambda manifest: manifest[key].update({field: value}))
+    assert message(bundle) == f"manifest.json: {key} is missing or damaged"
+
+
+@pytest.mark.parametrize(
+    ("key", "field", "value"),
+    [
+        ("architecture", "heads", 0),
+        ("architecture", "heads", 3),
+        ("architecture", "heads", -2),
+        ("decoding", "draft_length", 0),
+        ("decoding", "draft_length", 5),
+        ("decoding", "beta", 0),
+        ("decoding", "tau", -1.0),
+        ("decoding", "tau", float("nan")),
+        ("decoding", "max_tokens_factor", -1.0),
+        ("decoding", "max_tokens_factor", float("inf")),
+        ("decoding", "max_tokens_offset", -100),
+    ],
+)
+def test_a_number_that_cannot_work_is_found(bundle: Path, key: str, field: str, value: float) -> None:
+    rewrite(bundle, lambda manifest: manifest[key].update({field: value}))
+    assert message(bundle).startswith(f"manifest.json: {key}")
+
+
+@pytest.mark.parametrize("key", ["architecture", "decoding"])
+def test_an_unknown_field_is_found(bundle: Path, key: str) -> None:
+    rewrite(bundle, lambda manifest: manifest[key].update({"secret": 1}))
+    assert message(bundle) == f"manifest.json: {key} is missing or damaged"
+
+
+def test_a_missing_field_of_the_architecture_is_found(bundle: Path) -> None:
+    rewrite(bundle, lambda manifest: manifest["architecture"].pop("width"))
+    assert message(bundle) == "manifest.json: architecture is missing or damaged"
+
+
+def test_a_default_that_an_older_bundle_does_not_name_is_taken(bundle: Path) -> None:
+    rewrite(bundle, lambda manifest: manifest["decoding"].pop("length_penalty"))
+    assert load_bundle(bundle).decoding == DEFAULTS
+
+
+@pytest.mark.parametrize("name", ["../secret", "sub/file", "/etc/hostname", "..", ".", "", "a\0b", "\ud800"], ids=repr)
+def test_a_file_outside_of_the_bundle_is_never_read(bundle: Path, name: str) -> None:
+    (bundle.parent / "secret").write_bytes(b"secret")
+    digest = hashlib.sha256(b"secret").hexdigest()
+    rewrite(bundle, lambda manifest: manifest["files"].update({name: digest}))
+    assert message(bundle) == "manifest.json: files is missing or damaged"
+
+
+@pytest.mark.parametrize("name", FILES[1:])
+def test_a_file_that_the_manifest_does_not_list_is_not_trusted(bundle: Path, name: str) -> None:
+    rewrite(bundle, lambda manifest: manifest["files"].pop(name))
+    assert message(bundle) == f"manifest.json: files: {name} is not listed"
+
+
+def test_a_manifest_changed_by_hand_is_found(bundle: Path) -> None:
+    text = (bundle / "manifest.json").read_text(encoding="utf-8")
+    (bundle / "manifest.json").write_text(text.replace('"beta": 2', '"beta": 1'), encoding="utf-8")
+    assert message(bundle).startswith("manifest.json: altered or damaged")
+
+
+# -- files that are whole, but not what they should be
+
+
+def replace(bundle: Path, name: str, data: bytes) -> None:
+    """Another file with the digest that fits."""
+    (bundle / name).write_bytes(data)
+    rewrite(bundle, lambda manifest: manifest["files"].update({name: hashlib.sha256(data).hexdigest()}))
+
+
+@pytest.mark.parametrize("data", [b"", b"no tokenizer", b"\x00" * 100], ids=repr)
+def test_a_tokenizer_that_is_none_is_named(bundle: Path, data: bytes) -> None:
+    replace(bundle, "tokenizer.model", data)
+    assert message(bundle).startswith("tokenizer.model: ")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"no weights", b"\x00" * 100, b"\xff" * 100, b"\x02\0\0\0\0\0\0\0{}", b"\x02\0\0\0\0\0\0\0[]"],
+    ids=repr,
+)
+def test_weights_that_are_none_are_named(bundle: Path, data: bytes) -> None:
+    replace(bundle, "model.safetensors", data)
+    assert message(bundle).startswith("model.safetensors: ")
+
+
+def test_weights_are_never_unpickled(bundle: Path, tmp_path: Path) -> None:
+    torch.save(random_weights(TINY), tmp_path / "weights.pt")
+    replace(bundle, "model.safetensors", (tmp_path / "weights.pt").read_bytes())
+    assert message(bundle).startswith("model.safetensors: ")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        pytest.param(
+            lambda weights: weights.update({"drafter.slots.weight": torch.zeros(3, 16)}),
+            "drafter.slots.weight: found int8 [3, 16], expected int8 [4, 16]",
+            id="shape",
+        ),
+        pytest.param(
+            lambda weights: weights.pop("verifier.decoder.layer_norm.bias"),
+            "verifier.decoder.layer_norm.bias: found none, expected float32 [16]",
+            id="missing",
+        ),
+        pytest.param(
+            lambda weights: weights.update({"zzz": torch.zeros(2)}),
+            "zzz: found float32 [2], expected none",
+            id="unknown",
+        ),
+    ],
+)
+def test_a_tensor_that_does_not_fit_the_architecture_is_named(
+    tmp_path: Path, change: Callable[[dict[str, Tensor]], object], expected: str
+) -> None:
+    weights = random_weights(TINY)
+    change(weights)
+    write_tiny_bundle(tmp_path / "model", weights)
+    assert message(tmp_path / "model") == f"model.safetensors: {expected}"
+
+
+def test_a_tokenizer_with_more_pieces_than_the_embeddings_have_is_refused(tmp_path: Path) -> None:
+    """Else its last pieces would have no embedding, and the first line that needs one would end in a traceback."""
+    path = tmp_path / "model"
+    write_tiny_bundle(path)
+    smaller = {name: tensor[:88] if tensor.shape[0] == 96 else tensor for name, tensor in random_weights(TINY).items()}
+    write_tiny_bundle(tmp_path / "smaller", smaller)
+    replace(path, "model.safetensors", (tmp_path / "smaller" / "model.safetensors").read_bytes())
+    rewrite(path, lambda manifest: manifest["architecture"].update(vocabulary_size=88))
+    assert message(path).startswith("tokenizer.model: ")

@@ -1,0 +1,245 @@
+"""The training configuration: what is accepted, and which key is named when something is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from specmt.config import CorpusConfig, load_config
+from specmt.errors import ConfigError
+
+SHIPPED = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
+
+SMALLEST = """\
+name: smallest
+output: runs/smallest
+data:
+  source_language: de
+  target_language: en
+  train: [{path: train}]
+  valid: [{path: valid}]
+verifier:
+  optimizer: {max_updates: 10}
+drafter:
+  optimizer: {max_updates: 10}
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "own.yaml"
+    path.write_text(SMALLEST, encoding="utf-8")
+    return path
+
+
+def message(path: Path, *overrides: str) -> str:
+    """The error that loading gives, without the file's folder."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, list(overrides))
+    text = str(caught.value)
+    assert "\n" not in text
+    return text.removeprefix(f"{path.parent}/")
+
+
+# -- what loads
+
+
+def test_the_smallest_file_takes_every_default(path: Path) -> None:
+    config = load_config(path, [])
+    assert (config.name, config.output) == ("smallest", "runs/smallest")
+    assert config.data.train == [CorpusConfig(path="train", repeat=1, limit=0)]
+    assert (config.verifier.optimizer.max_updates, config.verifier.optimizer.warmup_updates) == (10, 500)
+    assert (config.verifier.width, config.verifier.heads) == (256, 4)
+    assert config.tokenizer.vocabulary_size == 8000
+    assert (config.export.draft_length, config.export.beta, config.export.tau) == (8, 3, 1.0)
+    assert (config.runtime.threads, config.runtime.bf16, config.runtime.seed) == (2, False, 1)
+
+
+@pytest.mark.parametrize("shipped", SHIPPED, ids=lambda path: path.name)
+def test_a_shipped_configuration_loads_under_its_own_name(shipped: Path) -> None:
+    config = load_config(shipped, [])
+    assert config.name == shipped.stem
+    assert config.output == f"runs/{shipped.stem}"
+
+
+def test_there_are_shipped_configurations() -> None:
+    assert {path.name for path in SHIPPED} >= {"bundled-de-en.yaml", "multi30k-de-en.yaml", "tiny-smoke.yaml"}
+
+
+@pytest.mark.parametrize("number", ["1e-3", "0.001", "1.0e-3"])
+def test_a_learning_rate_may_be_written_in_any_way(path: Path, number: str) -> None:
+    """YAML takes 1e-3, without a point, for text."""
+    assert load_config(path, [f"verifier.optimizer.learning_rate={number}"]).verifier.optimizer.learning_rate == 0.001
+
+
+def test_loading_changes_nothing_of_the_file(path: Path) -> None:
+    load_config(path, ["name=other"])
+    assert path.read_text(encoding="utf-8") == SMALLEST
+
+
+def test_a_loaded_configuration_cannot_be_changed(path: Path) -> None:
+    config = load_config(path, [])
+    with pytest.raises(AttributeError):
+        config.name = "other"  # type: ignore[misc]
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "verifer",
+        "verifier.layerz",
+        "verifier.optimizer.lr",
+        "data.languages",
+        "tokenizer.size",
+        "export.gamma",
+        "runtime.gpu",
+        "distillation.beam",
+        "drafter.k",
+    ],
+)
+def test_an_unknown_key_is_refused_by_name(path: Path, key: str) -> None:
+    assert message(path, f"{key}=1") == f"own.yaml: unknown key {key}"
+
+
+def test_an_unknown_key_of_a_corpus_is_named_with_the_corpus_place(path: Path) -> None:
+    assert message(path, "data.train=[{path: a}, {path: b, weight: 2}]") == "own.yaml: unknown key data.train.1.weight"
+
+
+@pytest.mark.parametrize(
+    "key", ["name", "output", "data", "verifier", "drafter", "data.train", "data.source_language", "verifier.optimizer"]
+)
+def test_a_missing_key_is_named(path: Path, key: str) -> None:
+    values = yaml.safe_load(SMALLEST)
+    *sections, name = key.split(".")
+    section = values
+    for part in sections:
+        section = section[part]
+    del section[name]
+    path.write_text(yaml.safe_dump(values), encoding="utf-8")
+    assert message(path) == f"own.yaml: missing key {key}"
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "found"),
+    [
+        ("verifier.heads=many", "verifier.heads", "'many'"),
+        ("verifier.heads=1.5", "verifier.heads", "1.5"),
+        ("verifier.heads=", "verifier.heads", "None"),
+        ("verifier.heads=[4]", "verifier.heads", "[4]"),
+        ("verifier.heads=0", "verifier.heads", "0"),
+        ("verifier.dropout=1.5", "verifier.dropout", "1.5"),
+        ("verifier.dropout=-0.1", "verifier.dropout", "-0.1"),
+        ("verifier.dropout=.nan", "verifier.dropout", "nan"),
+        ("verifier.optimizer.max_updates=0", "verifier.optimizer.max_updates", "0"),
+        ("verifier.optimizer.learning_rate=fast", "verifier.optimizer.learning_rate", "'fast'"),
+        ("drafter.optimizer.warmup_updates=-1", "drafter.optimizer.warmup_updates", "-1"),
+        ("tokenizer.vocabulary_size=8001", "tokenizer.vocabulary_size", "8001"),
+        ("tokenizer.vocabulary_size=8", "tokenizer.vocabulary_size", "8"),
+        ("export.tau=-1", "export.tau", "-1"),
+        ("export.beta=0", "export.beta", "0"),
+        ("runtime.bf16=maybe", "runtime.bf16", "'maybe'"),
+        ("runtime.threads=0", "runtime.threads", "0"),
+        ("name=[a]", "name", "['a']"),
+        ("data.train=[]", "data.train", "[]"),
+        ("data.train=text", "data.train", "'text'"),
+        ("data.train=[{path: a, repeat: 0}]", "data.train.0.repeat", "0"),
+        ("data=7", "data", "7"),
+        ("tokenizer=", "tokenizer", "None"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_key(path: Path, override: str, key: str, found: str) -> None:
+    text = message(path, override)
+    assert text.startswith(f"own.yaml: {key}: ")
+    assert text.endswith(f", found {found}")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["verifier.width=250"], "own.yaml: verifier.width: must be a multiple of verifier.heads"),
+        (
+            ["export.draft_length=12", "drafter.draft_length=11"],
+            "own.yaml: export.draft_length: must not exceed drafter.draft_length",
+        ),
+    ],
+)
+def test_values_that_contradict_one_another_are_refused(path: Path, overrides: list[str], expected: str) -> None:
+    assert message(path, *overrides) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        pytest.param(b"", "own.yaml: expected sections such as `data:`, found NoneType", id="empty"),
+        pytest.param(b"text\n", "own.yaml: expected sections such as `data:`, found str", id="text"),
+        pytest.param(b"- a\n", "own.yaml: expected sections such as `data:`, found list", id="a list"),
+        pytest.param(b"a: [\n", "own.yaml: not YAML: ", id="open"),
+        pytest.param(b"a: b: c\n", "own.yaml: not YAML: ", id="nested colon"),
+        pytest.param(b"a: !!python/object:os.system {}\n", "own.yaml: not YAML: ", id="a tag that runs code"),
+        pytest.param(b"name: 2026-13-45\n", "own.yaml: not YAML: ", id="a date that is none"),
+        pytest.param(b"name: \xff\n", "own.yaml: cannot be read: ", id="not UTF-8"),
+        pytest.param(b"\x00", "own.yaml: not YAML: ", id="NUL"),
+        pytest.param(b"1: 2\n", "own.yaml: ", id="a number as a key"),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_refused(path: Path, content: bytes, expected: str) -> None:
+    path.write_bytes(content)
+    assert message(path).startswith(expected)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert message(tmp_path / "none.yaml") == "none.yaml: no such file"
+
+
+def test_a_folder_is_no_configuration(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").mkdir()
+    assert message(tmp_path / "own.yaml").startswith("own.yaml: cannot be read: ")
+
+
+# -- overrides
+
+
+@pytest.mark.parametrize(
+    ("override", "section", "field", "value"),
+    [
+        ("verifier.dropout=0.25", "verifier", "dropout", 0.25),
+        ("tokenizer.vocabulary_size=96", "tokenizer", "vocabulary_size", 96),
+        ("runtime.bf16=true", "runtime", "bf16", True),
+        ("data.folder=/data/a=b", "data", "folder", "/data/a=b"),
+        ("data.train=[{path: x, repeat: 2}]", "data", "train", [CorpusConfig(path="x", repeat=2)]),
+    ],
+)
+def test_an_override_takes_the_place_of_the_files_value(
+    path: Path, override: str, section: str, field: str, value: object
+) -> None:
+    assert getattr(getattr(load_config(path, [override]), section), field) == value
+
+
+def test_the_last_override_of_a_key_holds(path: Path) -> None:
+    assert load_config(path, ["name=one", "name=two"]).name == "two"
+
+
+def test_an_override_leaves_the_rest_of_its_section(path: Path) -> None:
+    config = load_config(path, ["verifier.optimizer.batch_tokens=512", "verifier.width=64"])
+    assert (config.verifier.optimizer.max_updates, config.verifier.optimizer.batch_tokens) == (10, 512)
+    assert (config.verifier.width, config.verifier.encoder_layers) == (64, 6)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("verifier.dropout", "--set verifier.dropout: expected key=value"),
+        ("", "--set : expected key=value"),
+        ("name.first=x", "--set name.first=x: name is not a section"),
+        ("data.train.0.repeat=2", "--set data.train.0.repeat=2: train is not a section"),
+        ("verifier.dropout=[", "--set verifier.dropout=[: the value is not YAML"),
+        ("name=2026-13-45", "--set name=2026-13-45: the value is not YAML"),
+    ],
+)
+def test_an_override_that_cannot_be_applied_is_named(path: Path, override: str, expected: str) -> None:
+    assert message(path, override) == expected

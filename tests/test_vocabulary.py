@@ -1,0 +1,126 @@
+"""Pieces and ids: the special ids are fairseq's, and no text reaches them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sentencepiece
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted import SENTENCES, VOCABULARY_SIZE, tiny_vocabulary
+
+from specmt.vocabulary import BOS_ID, EOS_ID, MASK_ID, PAD_ID, UNK_ID, Vocabulary, train_vocabulary
+
+
+def test_the_special_ids_are_fairseqs_and_the_mask_comes_next() -> None:
+    assert (BOS_ID, PAD_ID, EOS_ID, UNK_ID, MASK_ID) == (0, 1, 2, 3, 4)
+    assert tiny_vocabulary().pieces()[:5] == ["<s>", "<pad>", "</s>", "<unk>", "[MASK]"]
+
+
+def test_there_are_as_many_pieces_as_asked_for_and_none_twice() -> None:
+    assert len(tiny_vocabulary()) == VOCABULARY_SIZE == len(set(tiny_vocabulary().pieces()))
+
+
+def test_a_piece_is_found_by_its_id() -> None:
+    vocabulary = tiny_vocabulary()
+    assert [vocabulary.piece(id_) for id_ in range(VOCABULARY_SIZE)] == vocabulary.pieces()
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_a_sentence_of_known_characters_comes_back_from_its_ids(sentence: str) -> None:
+    vocabulary = tiny_vocabulary()
+    ids = vocabulary.encode(sentence)
+    assert vocabulary.decode(ids) == sentence
+    assert "".join(vocabulary.piece(id_) for id_ in ids) == "▁" + sentence.replace(" ", "▁")
+
+
+def test_encoding_adds_no_end_of_sentence() -> None:
+    assert not {BOS_ID, PAD_ID, EOS_ID, UNK_ID} & set(tiny_vocabulary().encode(SENTENCES[0]))
+
+
+@pytest.mark.parametrize("text", ["", " ", "   ", "\t", "\u00a0", "\u3000", "\u200b", " \t\u2009 "])
+def test_a_blank_line_has_no_ids(text: str) -> None:
+    assert tiny_vocabulary().encode(text) == []
+
+
+@pytest.mark.parametrize("text", ["[MASK]", "a [MASK] in a blue shirt", "[MASK][MASK]"])
+def test_the_word_mask_in_a_text_is_plain_characters(text: str) -> None:
+    ids = tiny_vocabulary().encode(text)
+    assert MASK_ID not in ids
+    assert len(ids) >= len("[MASK]")
+
+
+@pytest.mark.parametrize("text", ["<s>", "</s>", "<pad>"])
+def test_special_pieces_written_in_a_text_are_plain_characters(text: str) -> None:
+    assert not {BOS_ID, PAD_ID, EOS_ID} & set(tiny_vocabulary().encode(f"a {text} man"))
+
+
+def test_an_unknown_character_becomes_unk_and_leaves_its_mark() -> None:
+    vocabulary = tiny_vocabulary()
+    ids = vocabulary.encode("Ж")
+    assert ids[-1] == UNK_ID
+    assert vocabulary.decode(ids).strip() == "⁇"
+
+
+def test_special_ids_leave_no_trace_in_the_text() -> None:
+    vocabulary = tiny_vocabulary()
+    ids = vocabulary.encode(SENTENCES[1])
+    noisy = [EOS_ID, BOS_ID, *ids[:5], MASK_ID, PAD_ID, *ids[5:], EOS_ID, PAD_ID]
+    assert vocabulary.decode(noisy) == SENTENCES[1]
+
+
+def test_no_ids_are_an_empty_text() -> None:
+    assert tiny_vocabulary().decode([]) == ""
+    assert tiny_vocabulary().decode([EOS_ID]) == ""
+
+
+@given(st.text())
+def test_no_text_reaches_a_special_id_but_unk(text: str) -> None:
+    assert not {BOS_ID, PAD_ID, EOS_ID, MASK_ID} & set(tiny_vocabulary().encode(text))
+
+
+@given(st.lists(st.integers(0, VOCABULARY_SIZE - 1)))
+def test_any_ids_decode_to_one_line(ids: list[int]) -> None:
+    assert len(f"{tiny_vocabulary().decode(ids)}|".splitlines()) == 1
+
+
+# -- models that are not ours
+
+
+@pytest.mark.parametrize("model", [b"", b"no model", b"\x00" * 64, b"\n\x0f\n\x05<unk>"], ids=repr)
+def test_bytes_that_are_no_model_are_refused(model: bytes) -> None:
+    with pytest.raises(ValueError, match=r"^(not a SentencePiece model|the first pieces are )"):
+        Vocabulary(model)
+
+
+def test_a_model_with_other_special_ids_is_refused_by_their_names(tmp_path: Path) -> None:
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES), model_prefix=str(tmp_path / "stock"), vocab_size=80, minloglevel=2
+    )
+    with pytest.raises(
+        ValueError, match=r"^the first pieces are <unk> <s> </s> .*, not <s> <pad> </s> <unk> \[MASK\]$"
+    ):
+        Vocabulary((tmp_path / "stock.model").read_bytes())
+
+
+# -- training
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Callable[[int], Vocabulary]:
+    def train(size: int) -> Vocabulary:
+        train_vocabulary(iter(SENTENCES), tmp_path / "own", size, character_coverage=1.0, threads=1)
+        return Vocabulary((tmp_path / "own.model").read_bytes())
+
+    return train
+
+
+def test_the_same_text_gives_the_same_pieces(trained: Callable[[int], Vocabulary]) -> None:
+    assert trained(VOCABULARY_SIZE).pieces() == tiny_vocabulary().pieces()
+
+
+def test_more_pieces_than_the_text_holds_are_an_error(trained: Callable[[int], Vocabulary]) -> None:
+    with pytest.raises(RuntimeError, match="Vocabulary size"):
+        trained(8000)
