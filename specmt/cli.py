@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -347,13 +347,18 @@ def _reading(path: Path | None) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _writing(path: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that appears only when all is written."""
+    """Standard output, a pipe or device, or a file that appears only when all is written."""
     if path is None:
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
         yield sys.stdout
         return
+    path = path.resolve()  # a link stays a link
+    special = path.exists() and not path.is_file()
     try:
-        with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
+        with (
+            nullcontext(path) if special else atomic_path(path) as written,
+            written.open("w", encoding="utf-8", newline="\n") as stream,
+        ):
             yield stream
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
@@ -376,6 +381,9 @@ def main() -> NoReturn:
         # The reader has gone: nothing more can be said on stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 128 + signal.SIGPIPE
+    except OSError as error:
+        print(f"specmt: {error}", file=sys.stderr)
+        status = 1
     except KeyboardInterrupt:
         status = 128 + signal.SIGINT
     sys.exit(status)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from specmt.corpus import decode_line
+from specmt.errors import InputError
 
 _READ_AHEAD = 65536
 """Lines that may wait in memory."""
@@ -35,8 +36,7 @@ class LineStream:
         """Chunks of at most `limit` lines: waits for the first line, then takes what is there.
 
         Raises:
-            InputError: a line is not UTF-8 (after the lines before it were given out); names the line.
-            OSError: the stream cannot be read.
+            InputError: the stream cannot be read, or a line is not UTF-8 (named, after those before it were given out).
         """
         number = 0
         while (line := self._lines.get()) is not None:
@@ -61,5 +61,5 @@ class LineStream:
 
     def _text(self, line: bytes | OSError, number: int) -> str:
         if isinstance(line, OSError):
-            raise line
+            raise InputError(f"{self._name}: cannot be read: {line.strerror or line}") from None
         return decode_line(line, self._name, number)

@@ -158,13 +158,13 @@ class Pipeline:
     def _train_tokenizer(self) -> None:
         settings, folder = self.config.tokenizer, self._folder("tokenizer")
         sentences = (text for entry in self.config.data.train for pair in self._read(entry) for text in pair)
-        train_vocabulary(
-            sentences,
-            folder / "training",
-            settings.vocabulary_size,
-            settings.character_coverage,
-            self.config.runtime.threads,
-        )
+        threads = self.config.runtime.threads
+        try:
+            train_vocabulary(
+                sentences, folder / "training", settings.vocabulary_size, settings.character_coverage, threads
+            )
+        except RuntimeError as error:
+            raise TrainingError(f"tokenizer.vocabulary_size: {settings.vocabulary_size}: {error}") from None
         (folder / "training.model").rename(folder / TOKENIZER)
 
     def _binarised_files(self) -> Iterator[str]:
@@ -200,9 +200,8 @@ class Pipeline:
         def distilled(entry: CorpusConfig) -> list[tuple[Ids, Ids]]:
             sources = [source for source, _ in self._encoded(entry, entry.distil_limit)]
             self.reporter.announce(f"distil: {entry.path}, {len(sources)} sentences")
-            translations = translate_in_shards(
-                verifier, sources, folder / "shards" / Path(entry.path).name, settings.batch_size, self.config.runtime
-            )
+            shards = folder / "shards" / f"{entry.path.replace('/', '_')}.{entry.limit}.{entry.distil_limit}"
+            translations = translate_in_shards(verifier, sources, shards, settings.batch_size, self.config.runtime)
             return self._kept(zip(sources, translations, strict=True))
 
         self._write_binarised("distil", distilled)

@@ -94,7 +94,13 @@ def run(arguments: list[str], threads: int, log: Path, report: Callable[[Progres
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a", encoding="utf-8") as log_file:
         process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+            command,
+            close_fds=False,  # the trainer holds the lock on the run's folder too, should we be killed
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
         )
         try:
             assert process.stdout is not None
