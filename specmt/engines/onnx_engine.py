@@ -70,7 +70,8 @@ class _Call:
         self._arrays: dict[str, NDArray[Any]] = {}
 
     def bind(self, name: str, array: NDArray[Any]) -> None:
-        """Let `array`, contiguous, be an input or an output of the graph; ignored where the graph has none such."""
+        """Let `array` be an input or an output of the graph; ignored where the graph has none such."""
+        assert array.flags.c_contiguous, "what the graph would read and write is a copy"
         if name in self._inputs:
             self._binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
         elif name in self._outputs:
@@ -142,13 +143,13 @@ class OnnxEngine:
     def encode(self, sources: Sequence[Sequence[int]]) -> OnnxRows:
         """See `Engine.encode`."""
         longest, batch = max(map(len, sources)), len(sources)
-        ids = np.full((longest, batch), PAD_ID, dtype=np.int64)
+        ids = np.full((batch, longest), PAD_ID, dtype=np.int64)
         for row, source in enumerate(sources):
-            ids[: len(source), row] = source
-        limits = np.where(ids.T == PAD_ID, np.float32(-np.inf), np.float32(LARGEST_SCORE))[:, None, None, :]
+            ids[row, : len(source)] = source
+        limits = np.where(ids == PAD_ID, np.float32(-np.inf), np.float32(LARGEST_SCORE))[:, None, None, :]
         memory = np.empty((2 * self._layers, longest, batch, *self._head_shape), dtype=np.float32)
         call = _Call(self._session("encode"))
-        call.bind("source_ids", ids.ravel())
+        call.bind("source_ids", ids.T.ravel())
         call.bind("positions", np.repeat(self._tables.positions(longest)[:longest], batch, axis=0))
         call.bind("source_shape", np.array([longest, batch, *self._head_shape]))
         self._bind_source(call, memory.reshape(2 * self._layers, longest * batch, -1), limits)
@@ -188,11 +189,11 @@ class OnnxEngine:
     def select(self, rows: OnnxRows, indices: IntArray) -> OnnxRows:
         """See `Engine.select`."""
         chosen = self.reorder(rows, indices)
-        return replace(chosen, memory=rows.memory[:, :, indices], source_limits=rows.source_limits[indices])
+        return replace(chosen, memory=rows.memory.take(indices, axis=2), source_limits=rows.source_limits[indices])
 
     def reorder(self, rows: OnnxRows, indices: IntArray) -> OnnxRows:
         """See `Engine.reorder`."""
-        return replace(rows, caches=rows.caches[:, :, indices], lengths=rows.lengths[indices], calls={})
+        return replace(rows, caches=rows.caches.take(indices, axis=2), lengths=rows.lengths[indices], calls={})
 
     def join(self, rows: OnnxRows, others: OnnxRows) -> OnnxRows:
         """See `Engine.join`."""
