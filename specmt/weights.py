@@ -69,8 +69,7 @@ def expected_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     for stack, layers in stacks.items():
         for index in range(layers):
             layer(f"{stack}.layers.{index}", reads_source=stack != "verifier.encoder")
-    for index in range(architecture.drafter_layers):
-        attention(f"drafter.layers.{index}", "prefix_attn", ("k_proj", "v_proj"))
+            attention(f"{stack}.layers.{index}", "prefix_attn", ("k_proj", "v_proj") if stack == "drafter" else ())
     for name in ("verifier.encoder.layer_norm", "verifier.decoder.layer_norm", "drafter.layer_norm"):
         norm(name)
     rank = architecture.bigram_rank

@@ -49,10 +49,11 @@ class Pair:
 
 
 def random_weights(seed: int) -> dict[str, FloatArray]:
+    """Large enough that what was read matters for what comes next."""
     random = np.random.default_rng(seed)
     weights = {}
     for name, shape in expected_shapes(ARCHITECTURE).items():
-        values = random.standard_normal(shape) * (shape[-1] ** -0.5 if len(shape) == 2 else 0.1)
+        values = random.standard_normal(shape) * (2 * shape[-1] ** -0.5 if len(shape) == 2 else 0.1)
         weights[name] = (values + ("norm.weight" in name)).astype(np.float32)
     return weights
 
@@ -130,16 +131,21 @@ def test_log_probabilities_are_the_same_bits_alone_and_among_others(pair: Pair, 
     """Neighbours with longer sources, longer prefixes and other prefixes; rows joined, selected and reordered."""
     engine = pair.onnx
     mine, *others = sentences([source_length, 3, 350, 64, 20])
-    window = np.arange(6) + 9
     alone = engine.encode([mine])
     read(engine, alone, [11, 12, 13])
-    expected = engine.verify(alone, window[None], beta=3)
 
     late = engine.encode(others)
     read(engine, late, np.arange(40) + 20)
     batch = engine.select(engine.join(late, alone), np.array([4, 2, 4, 0]))
+    read(engine, alone, [14, 15])
+    read(engine, batch, [14, 15])
     batch = engine.reorder(batch, np.array([2, 1, 0, 3]))
-    assert batch.lengths.tolist() == [3, 40, 3, 40]
+    read(engine, alone, [16, 17])
+    read(engine, batch, [16, 17])
+    assert batch.lengths.tolist() == [7, 44, 7, 44]
+
+    window = np.arange(6) + 9
+    expected = engine.verify(alone, window[None], beta=3)
     found = engine.verify(batch, np.stack([window, window + 1, window + 2, window]), beta=3)
     assert np.array_equal(found.ids[0], expected.ids[0])
     assert np.array_equal(found.log_probs[0], expected.log_probs[0])
@@ -210,7 +216,7 @@ def test_drafts_are_mostly_the_reference_engines(pair: Pair) -> None:
         engine.draft(rows, np.full(5, EOS_ID), 1)
         read(engine, rows, [EOS_ID, 17])
         drafts.append(walk(engine.draft(rows, np.full(5, 18), 8)))
-    assert (drafts[0] == drafts[1]).mean() > 0.8
+    assert (drafts[0] == drafts[1]).mean() > 0.6
 
 
 def test_graphs_read_the_weights_file_and_hold_no_matrix(pair: Pair) -> None:

@@ -71,8 +71,8 @@ class _Call:
         self._arrays: dict[str, NDArray[Any]] = {}
 
     def bind(self, name: str, array: NDArray[Any]) -> None:
-        """Let `array`, contiguous, be an input or an output of the graph; ignored where the graph has none such."""
-        assert array.flags.c_contiguous, f"{name} would be bound to a copy"
+        """Let `array` be an input or an output of the graph; ignored where the graph has none such."""
+        assert array.flags.c_contiguous, "what the graph would read and write is a copy"
         if name in self._inputs:
             self._binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
         elif name in self._outputs:
