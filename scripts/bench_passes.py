@@ -10,6 +10,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -58,9 +59,9 @@ def passes(
     yield "step", lambda: engine.verify(rows, last_ids[:, None], 1)
     for length in DRAFT_LENGTHS:
         tokens = np.full((len(sources), length + 1), 7)
-        yield f"draft {length}", lambda length=length: engine.draft(rows, last_ids, length)
-        yield f"verify {length}", lambda tokens=tokens: engine.verify(rows, tokens, beta)
-        yield f"both {length}", lambda length=length: engine.draft_and_verify(rows, last_ids, length, beta)
+        yield f"draft {length}", partial(engine.draft, rows, last_ids, length)
+        yield f"verify {length}", partial(engine.verify, rows, tokens, beta)
+        yield f"both {length}", partial(engine.draft_and_verify, rows, last_ids, length, beta)
 
 
 def measured(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:

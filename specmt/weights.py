@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from specmt.architecture import Architecture
 from specmt.bundle import Bundle
@@ -95,7 +95,7 @@ def save_weights(weights: Mapping[str, ArrayLike], path: Path) -> None:
             stored[name], stored[scale_name(name)] = quantise(array)
         else:
             stored[name] = np.ascontiguousarray(array)
-    save_file(stored, path)
+    path.write_bytes(save(stored))  # save_file would write for the owner alone
 
 
 def load_weights(bundle: Bundle) -> dict[str, FloatArray]:

@@ -60,28 +60,41 @@ class OnnxRows:
         return len(self.caches[0])
 
 
+@dataclass(frozen=True)
+class _Graph:
+    """A loaded graph and the names of what goes in and comes out."""
+
+    session: onnxruntime.InferenceSession
+    inputs: frozenset[str]
+    outputs: frozenset[str]
+
+
 class _Call:
     """One graph with buffers bound to its inputs and outputs."""
 
-    def __init__(self, session: onnxruntime.InferenceSession) -> None:
-        self._session = session
-        self._binding = session.io_binding()
-        self._inputs = {value.name for value in session.get_inputs()}
-        self._outputs = {value.name for value in session.get_outputs()}
+    def __init__(self, graph: _Graph) -> None:
+        self._graph = graph
+        self._binding = graph.session.io_binding()
         self._arrays: dict[str, NDArray[Any]] = {}
 
     def bind(self, name: str, array: NDArray[Any]) -> None:
-        """Let `array` be an input or an output of the graph; ignored where the graph has none such."""
-        assert array.flags.c_contiguous, "what the graph would read and write is a copy"
-        if name in self._inputs:
-            self._binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
-        elif name in self._outputs:
-            self._binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
+        """Let `array`, contiguous, be an input or an output of the graph; ignored where the graph has none such.
+
+        Where the graph gives back `NAME.next`, that is the same memory: what is written is written in place.
+        """
+        assert array.flags.c_contiguous, f"{name} would be bound to a copy"
         self._arrays[name] = array
+        is_input, results = name in self._graph.inputs, self._graph.outputs.intersection((name, f"{name}.next"))
+        if is_input or results:
+            value = onnxruntime.OrtValue.ortvalue_from_numpy(array)
+            if is_input:
+                self._binding.bind_ortvalue_input(name, value)
+            for result in results:
+                self._binding.bind_ortvalue_output(result, value)
 
     def run(self) -> None:
         """Run the graph; results stand in the bound arrays until the next run."""
-        self._session.run_with_iobinding(self._binding)
+        self._graph.session.run_with_iobinding(self._binding)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         """The array bound as `name`."""
@@ -131,7 +144,7 @@ class OnnxEngine:
         """
         self.architecture = architecture
         self._folder = folder
-        self._sessions: dict[str, onnxruntime.InferenceSession] = {}
+        self._graphs: dict[str, _Graph] = {}
         self._loading = threading.Lock()
         self._tables = _Tables(architecture.width)
         self._layers = architecture.decoder_layers + architecture.drafter_layers
@@ -150,7 +163,7 @@ class OnnxEngine:
             ids[row, : len(source)] = source
         limits = np.where(ids == PAD_ID, np.float32(-np.inf), np.float32(LARGEST_SCORE))[:, None, None, :]
         memory = np.empty((2 * self._layers, longest, batch, *self._head_shape), dtype=np.float32)
-        call = _Call(self._session("encode"))
+        call = _Call(self._graph("encode"))
         call.bind("source_ids", ids.T.ravel())
         call.bind("positions", np.repeat(self._tables.positions(longest)[:longest], batch, axis=0))
         call.bind("source_shape", np.array([longest, batch, *self._head_shape]))
@@ -212,17 +225,17 @@ class OnnxEngine:
 
     # -- calls
 
-    def _session(self, graph: str) -> onnxruntime.InferenceSession:
+    def _graph(self, name: str) -> _Graph:
         with self._loading:
-            if graph not in self._sessions:
-                self._sessions[graph] = _load(self._folder / f"{graph}.onnx")
-            return self._sessions[graph]
+            if name not in self._graphs:
+                self._graphs[name] = _load(self._folder / f"{name}.onnx")
+            return self._graphs[name]
 
     def _bind_source(self, call: _Call, memory: FloatArray, limits: FloatArray) -> None:
         """Bind keys, values and mask of the source; `memory` has one array for each of both and each layer."""
         call.bind("source_limits", limits)
         call.bind("source_ones", np.ones((limits.shape[3], 1), dtype=np.float32))
-        _bind_layers(call, memory, memory_names, "")
+        _bind_layers(call, memory, memory_names)
 
     def _window_call(self, graph: str, rows: OnnxRows, window: int, beta: int) -> _Call:
         """A call that reads `window` tokens a row, with everything in place but the tokens."""
@@ -246,7 +259,7 @@ class OnnxEngine:
             rows.calls.clear()
 
     def _prepared(self, graph: str, rows: OnnxRows, window: int, beta: int) -> _Call:
-        call = _Call(self._session(graph))
+        call = _Call(self._graph(graph))
         batch, lines = len(rows.lengths), window * len(rows.lengths)
         call.bind("positions", np.empty((lines, self.architecture.width), dtype=np.float32))
         call.bind("target_shape", np.array([window, batch, *self._head_shape]))
@@ -256,8 +269,7 @@ class OnnxEngine:
         call.bind("target_limits", np.empty((batch, 1, window, rows.capacity), dtype=np.float32))
         call.bind("target_ones", np.ones((rows.capacity, 1), dtype=np.float32))
         self._bind_source(call, rows.memory, rows.source_limits)
-        _bind_layers(call, rows.caches, cache_names, "")
-        _bind_layers(call, rows.caches, cache_names, ".next")
+        _bind_layers(call, rows.caches, cache_names)
         self._bind_drafter(call, window - 1, batch)
         call.bind("token_ids", np.empty(lines, dtype=np.int64))
         call.bind("beta", np.array([beta]))
@@ -277,23 +289,27 @@ class OnnxEngine:
         call.bind("transitions", np.empty((slots * batch, width, width), dtype=np.float32))
 
 
-def _load(path: Path) -> onnxruntime.InferenceSession:
+def _load(path: Path) -> _Graph:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     # The graphs are as they should be: optimising costs time at every start, and makes them slower.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's own errors have no common class
         raise EngineError(f"{path}: ONNX Runtime {onnxruntime.__version__} cannot load it: {error}") from None
+    inputs, outputs = (
+        frozenset(value.name for value in values()) for values in (session.get_inputs, session.get_outputs)
+    )
+    return _Graph(session, inputs, outputs)
 
 
-def _bind_layers(call: _Call, arrays: FloatArray, names: Callable[[int], tuple[str, str]], suffix: str) -> None:
+def _bind_layers(call: _Call, arrays: FloatArray, names: Callable[[int], tuple[str, str]]) -> None:
     """Bind keys and values of each layer in turn."""
     for layer in range(len(arrays) // 2):
         for name, array in zip(names(layer), arrays[2 * layer : 2 * layer + 2], strict=True):
-            call.bind(f"{name}{suffix}", array)
+            call.bind(name, array)
 
 
 def _candidates(call: _Call, batch: int) -> Candidates:
