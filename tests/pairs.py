@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from scripted import VOCABULARY_SIZE, tiny_tokenizer
@@ -65,3 +68,35 @@ def write_tiny_bundle(path: Path, weights: dict[str, Tensor] | None = None) -> N
         training={"config": {"name": "tiny"}, "packages": {}},
         scores={"validation": {"bleu": 1.5}},
     )
+
+
+def fairseq_verifier(architecture: Architecture, weights: dict[str, Tensor]) -> tuple[Any, Any]:
+    """fairseq's own `transformer` with a pair's weights, and its dictionary."""
+    from specmt.fairseq_backend import compat  # noqa: F401  (before fairseq)
+
+    from fairseq.data import Dictionary  # isort: skip
+    from fairseq.models.transformer import TransformerModel, base_architecture  # isort: skip
+
+    dictionary = Dictionary()
+    for id_ in range(len(dictionary), architecture.vocabulary_size):
+        dictionary.add_symbol(f"piece{id_}")
+    args = Namespace(share_all_embeddings=True)
+    for side in ("encoder", "decoder"):
+        settings = {
+            "layers": getattr(architecture, f"{side}_layers"),
+            "embed_dim": architecture.width,
+            "ffn_embed_dim": architecture.feed_forward_width,
+            "attention_heads": architecture.heads,
+            "normalize_before": True,
+        }
+        vars(args).update({f"{side}_{name}": value for name, value in settings.items()})
+    base_architecture(args)
+    task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    model = TransformerModel.build_model(args, task).eval()
+    state = {name.removeprefix("verifier."): part for name, part in weights.items() if name.startswith("verifier.")}
+    for name in ("encoder.embed_tokens", "decoder.embed_tokens", "decoder.output_projection"):
+        state[f"{name}.weight"] = weights["embeddings.weight"]
+    # What every checkpoint holds; without it fairseq drops the last layer norms.
+    state |= {"encoder.version": torch.tensor([3.0]), "decoder.version": torch.tensor([3.0])}
+    model.load_state_dict(state)
+    return model, dictionary

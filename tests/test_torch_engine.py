@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from pairs import random_weights
+from pairs import fairseq_verifier, random_weights
 from scripted import decoded
 
 from specmt.architecture import Architecture
@@ -529,44 +526,12 @@ needs_fairseq = pytest.mark.skipif(find_spec("fairseq") is None, reason="needs f
 of_fairseq = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 
 
-def fairseq_verifier(weights: dict[str, torch.Tensor]) -> tuple[Any, Any]:
-    """fairseq's own `transformer` with a pair's weights, and its dictionary."""
-    from specmt.fairseq_backend import compat  # noqa: F401  (before fairseq)
-
-    from fairseq.data import Dictionary  # isort: skip
-    from fairseq.models.transformer import TransformerModel, base_architecture  # isort: skip
-
-    dictionary = Dictionary()
-    for id_ in range(len(dictionary), PAIR.vocabulary_size):
-        dictionary.add_symbol(f"piece{id_}")
-    args = Namespace(share_all_embeddings=True)
-    for side in ("encoder", "decoder"):
-        settings = {
-            "layers": getattr(PAIR, f"{side}_layers"),
-            "embed_dim": PAIR.width,
-            "ffn_embed_dim": PAIR.feed_forward_width,
-            "attention_heads": PAIR.heads,
-            "normalize_before": True,
-        }
-        vars(args).update({f"{side}_{name}": value for name, value in settings.items()})
-    base_architecture(args)
-    task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
-    model = TransformerModel.build_model(args, task).eval()
-    state = {name.removeprefix("verifier."): part for name, part in weights.items() if name.startswith("verifier.")}
-    for name in ("encoder.embed_tokens", "decoder.embed_tokens", "decoder.output_projection"):
-        state[f"{name}.weight"] = weights["embeddings.weight"]
-    # What every checkpoint holds; without it fairseq drops the last layer norms.
-    state |= {"encoder.version": torch.tensor([3.0]), "decoder.version": torch.tensor([3.0])}
-    model.load_state_dict(state)
-    return model, dictionary
-
-
 @needs_fairseq
 @of_fairseq
 @torch.inference_mode()
 def test_log_probabilities_are_fairseqs() -> None:
     weights = random_weights(PAIR, SEED, projections=0.3)
-    model, _ = fairseq_verifier(weights)
+    model, _ = fairseq_verifier(PAIR, weights)
     engine = TorchEngine(PAIR, weights)
     for source_length, target_length in ((1, 1), (2, 5), (7, 3), (20, 40), (3, 100), (60, 2)):
         source = [*np.random.default_rng(source_length).choice(REAL_IDS, source_length - 1).tolist(), EOS_ID]
@@ -581,7 +546,7 @@ def test_log_probabilities_are_fairseqs() -> None:
 @torch.inference_mode()
 def test_log_probabilities_of_a_padded_batch_are_fairseqs() -> None:
     weights = random_weights(PAIR, SEED, projections=0.3)
-    model, dictionary = fairseq_verifier(weights)
+    model, dictionary = fairseq_verifier(PAIR, weights)
     engine = TorchEngine(PAIR, weights)
     sources, ids = sentences(5), targets(5, 11)
     # fairseq pads on the left.
@@ -602,7 +567,7 @@ def test_beam_search_finds_what_fairseqs_generator_finds(engine: TorchEngine, le
 
     from fairseq.sequence_generator import SequenceGenerator  # isort: skip
 
-    model, dictionary = fairseq_verifier(random_weights(PAIR, SEED))
+    model, dictionary = fairseq_verifier(PAIR, random_weights(PAIR, SEED))
     limit, beam = 20, 4
     generator = SequenceGenerator(
         [model], dictionary, beam_size=beam, max_len_a=0, max_len_b=limit - 1, min_len=0, len_penalty=length_penalty

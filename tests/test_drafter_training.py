@@ -1,0 +1,188 @@
+"""What fairseq trains: the drafter is the one that the engine runs, the loss is cross-entropy, checkpoints average."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from pairs import fairseq_verifier, random_weights
+from torch.nn import functional
+
+from specmt.architecture import Architecture
+from specmt.engines.torch_engine import TorchEngine
+from specmt.errors import TrainingError
+from specmt.fairseq_backend import checkpoints, drafter, driver
+from specmt.fairseq_backend.loss import CHUNK_POSITIONS, linear_cross_entropy
+from specmt.vocabulary import EOS_ID, PAD_ID
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+
+PAIR = Architecture(
+    vocabulary_size=48,
+    width=16,
+    heads=2,
+    feed_forward_width=24,
+    encoder_layers=1,
+    decoder_layers=2,
+    drafter_layers=2,
+    draft_length=4,
+    bigram_rank=6,
+)
+SOURCES = [[7, 9, 11, 30, EOS_ID], [20, EOS_ID]]
+TARGETS = [[12, 13, 14, 15, 16, EOS_ID], [40, 41, EOS_ID]]
+
+
+@pytest.fixture(scope="module")
+def weights() -> dict[str, torch.Tensor]:
+    return random_weights(PAIR, seed=3, projections=0.3)
+
+
+@pytest.fixture(scope="module")
+def model(weights: dict[str, torch.Tensor]) -> drafter.DrafterModel:
+    verifier, _ = fairseq_verifier(PAIR, weights)
+    settings = drafter.DrafterModelConfig(
+        layers=PAIR.drafter_layers, draft_length=PAIR.draft_length, bigram_rank=PAIR.bigram_rank
+    )
+    built = drafter.DrafterModel(settings, verifier.requires_grad_(False)).eval()
+    prefix = "drafter."
+    built.load_state_dict({name.removeprefix(prefix): w for name, w in weights.items() if name.startswith(prefix)})
+    return built
+
+
+def sample() -> dict[str, object]:
+    """A padded batch as fairseq makes it: sources padded on the left, targets on the right."""
+    longest, longest_target = max(map(len, SOURCES)), max(map(len, TARGETS))
+    inputs = {
+        "src_tokens": torch.tensor([[PAD_ID] * (longest - len(ids)) + ids for ids in SOURCES]),
+        "src_lengths": torch.tensor([len(ids) for ids in SOURCES]),
+        "prev_output_tokens": torch.tensor(
+            [[EOS_ID, *ids[:-1], *[PAD_ID] * (longest_target - len(ids))] for ids in TARGETS]
+        ),
+    }
+    target = torch.tensor([ids + [PAD_ID] * (longest_target - len(ids)) for ids in TARGETS])
+    return {"net_input": inputs, "target": target}
+
+
+@torch.inference_mode()
+def test_the_trained_drafter_is_the_one_the_engine_runs(
+    weights: dict[str, torch.Tensor], model: drafter.DrafterModel
+) -> None:
+    starts = torch.tensor([[0, 2, 5], [0, 1, 2]])
+    windows = model.windows(sample(), starts, PAD_ID)
+    states = model(windows)
+    engine = TorchEngine(PAIR, weights)
+    for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
+        read = np.array([[EOS_ID, *target[:-1]]])
+        for window, start in enumerate(starts[row].tolist()):
+            rows = engine.encode([source])
+            rows.drafts = True
+            if start:
+                engine.verify(rows, read[:, :start], beta=1)
+                engine.commit(rows, np.array([start]))
+            lattice = engine.draft(rows, read[:, start], PAIR.draft_length)
+            expected = states[row, window] @ model.embeddings.T
+            found = torch.from_numpy(lattice.ids[0]).long()
+            np.testing.assert_allclose(lattice.scores[0], expected.gather(1, found), atol=1e-4)
+            gate = model.bigram_gate(states[row, window])
+            left = torch.cat([torch.tensor(read[:, start])[:, None].expand(1, found.size(1)), found[:-1]])
+            bigram = (model.bigram_left(left) * gate[:, None]) @ model.bigram_right(found).transpose(1, 2)
+            np.testing.assert_allclose(lattice.transitions[0], bigram, atol=1e-4)
+
+
+def test_windows_hold_what_follows_and_nothing_after_the_end(model: drafter.DrafterModel) -> None:
+    windows = model.windows(sample(), torch.tensor([[1, 4], [0, 2]]), PAD_ID)
+    assert windows.last_ids.tolist() == [[12, 15], [EOS_ID, 41]]
+    assert windows.gold.tolist() == [
+        [[13, 14, 15, 16], [16, EOS_ID, PAD_ID, PAD_ID]],
+        [[40, 41, EOS_ID, PAD_ID], [EOS_ID, PAD_ID, PAD_ID, PAD_ID]],
+    ]
+
+
+@torch.inference_mode()
+def test_a_window_sees_neither_later_states_nor_other_windows(model: drafter.DrafterModel) -> None:
+    together = model(model.windows(sample(), torch.tensor([[1, 3], [0, 1]]), PAD_ID))
+    alone = model(model.windows(sample(), torch.tensor([[1], [0]]), PAD_ID))
+    torch.testing.assert_close(together[:, :1], alone)
+    changed = sample()
+    changed["net_input"]["prev_output_tokens"][0, 3:] = 22  # type: ignore[index]
+    torch.testing.assert_close(model(model.windows(changed, torch.tensor([[1], [0]]), PAD_ID)), alone)
+
+
+@torch.inference_mode()
+def test_a_revealed_token_is_seen_by_the_other_slots(model: drafter.DrafterModel) -> None:
+    windows = model.windows(sample(), torch.tensor([[0], [0]]), PAD_ID)
+    revealed = torch.zeros_like(windows.gold, dtype=torch.bool)
+    torch.testing.assert_close(model(windows, revealed), model(windows))
+    revealed[0, 0, 1] = True
+    difference = (model(windows, revealed) - model(windows)).abs().amax(dim=3)
+    assert (difference[0, 0] > 1e-4).all()
+    assert (difference[1] == 0).all()
+
+
+def test_the_glancing_share_falls_in_a_line(model: drafter.DrafterModel) -> None:
+    model.cfg.glancing_start, model.cfg.glancing_end, model.cfg.glancing_updates = 0.5, 0.3, 10
+    shares = []
+    for update in (0, 5, 10, 20):
+        model.set_num_updates(update)
+        shares.append(model.glancing_share)
+    assert shares == pytest.approx([0.5, 0.4, 0.3, 0.3])
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("positions", [3, CHUNK_POSITIONS + 7])
+def test_the_chunked_loss_and_its_gradients_are_torchs(positions: int, label_smoothing: float) -> None:
+    torch.manual_seed(0)
+    features, weight = torch.randn(positions, 8, requires_grad=True), torch.randn(20, 8, requires_grad=True)
+    target = torch.randint(20, (positions,))
+    expected = functional.cross_entropy(features @ weight.T, target, label_smoothing=label_smoothing, reduction="sum")
+    expected_gradients = torch.autograd.grad(expected, [features, weight])
+    found = linear_cross_entropy(features, weight, target, label_smoothing)
+    torch.testing.assert_close(found, expected)
+    for one, other in zip(torch.autograd.grad(found, [features, weight]), expected_gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_the_last_checkpoints_are_chosen_by_update_and_averaged(tmp_path: Path) -> None:
+    for epoch, update in ((1, 900), (2, 1000), (2, 1100)):
+        state = {
+            "model": {"w": torch.full((2,), float(update)), "version": torch.tensor(3)},
+            "last_optimizer_state": {},
+        }
+        torch.save(state, tmp_path / f"checkpoint_{epoch}_{update}.pt")
+    chosen = checkpoints.last_checkpoints(tmp_path, 2)
+    assert [path.name for path in chosen] == ["checkpoint_2_1000.pt", "checkpoint_2_1100.pt"]
+    checkpoints.write_average(chosen, tmp_path / "average.pt")
+    averaged = checkpoints.load(tmp_path / "average.pt")
+    assert averaged["model"]["w"].tolist() == [1050.0, 1050.0]
+    assert "last_optimizer_state" not in averaged
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(TrainingError, match="no checkpoint"):
+        checkpoints.last_checkpoints(tmp_path / "empty", 2)
+
+
+def test_progress_is_read_from_fairseqs_log_and_nothing_else() -> None:
+    training = '2026-01-01 | INFO | train_inner | {"num_updates": "25", "loss": "8.5", "wps": "900.1"}'
+    validation = '2026-01-01 | INFO | valid | {"valid_loss": "4.25", "valid_num_updates": "50"}'
+    assert list(driver.parse_progress(training)) == [driver.Progress(25, 8.5, None, 900.1)]
+    assert list(driver.parse_progress(validation)) == [driver.Progress(50, 4.25, 4.25, None)]
+    for other in ("Namespace(a={1: 2})", "", '{"train_loss": "3", "train_num_updates": "50"}', "{broken"):
+        assert list(driver.parse_progress(other)) == []
+
+
+def test_a_failed_training_run_is_one_error_with_the_last_line_of_its_log(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"status [1-9].*run\.log"):
+        driver.run(["--no-such-option"], 1, tmp_path / "run.log", lambda progress: None)
+    assert "RuntimeError" in (tmp_path / "run.log").read_text()
+
+
+def test_positions_are_numbered_as_fairseq_numbers_them() -> None:
+    from specmt.engines.torch_engine import position_table
+
+    from fairseq.modules import SinusoidalPositionalEmbedding  # isort: skip
+
+    expected = SinusoidalPositionalEmbedding.get_embedding(PAD_ID + 1 + 30, 16, PAD_ID)[PAD_ID + 1 :]
+    torch.testing.assert_close(position_table(30, 16), expected)
+    assert math.isclose(float(position_table(1, 16)[0, 0]), math.sin(2.0), abs_tol=1e-6)
