@@ -35,7 +35,7 @@ class CorpusConfig:
     limit: Count = 0
     """Pairs taken, the first ones of the file; 0 takes all."""
     distil_limit: Count = 0
-    """Pairs whose sources the verifier translates for the drafter to learn from, the first ones; 0 takes all."""
+    """Pairs whose sources the verifier translates (for its refinement and for the drafter), the first ones; 0: all."""
 
 
 @_section
@@ -101,6 +101,17 @@ class VerifierConfig:
 
 
 @_section
+class RefinementConfig:
+    """Further training of the verifier on its own beam output: its greedy output then comes close to beam search."""
+
+    beam: Annotated[int, Field(ge=2)] = 5
+    length_penalty: float = 1.0
+    batch_size: Positive = 40
+    """Sentences whose beams are in flight."""
+    optimizer: OptimizerConfig
+
+
+@_section
 class DistillationConfig:
     """Sequence-level distillation: the verifier's greedy output over the training sources."""
 
@@ -155,9 +166,13 @@ class Config:
     name: str
     output: str
     """Folder of checkpoints, logs and the bundle; relative to the working directory."""
+    start_from: str = ""
+    """Folder of a finished run whose tokenizer, verifier and drafter this one goes on from, with data of its own."""
     data: DataConfig
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
     verifier: VerifierConfig
+    refinement: RefinementConfig | None = None
+    """Left out: the verifier stays as it was trained on the references."""
     distillation: DistillationConfig = Field(default_factory=DistillationConfig)
     drafter: DrafterConfig
     export: ExportConfig = Field(default_factory=ExportConfig)

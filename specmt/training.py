@@ -1,4 +1,7 @@
-"""The training pipeline: tokenizer, binarise, verifier, distil, drafter, export, evaluate; each stage resumable."""
+"""The training pipeline: tokenizer, binarise, verifier, refine (where asked), distil, drafter, export, evaluate.
+
+Each stage is resumable.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from typing import Any
 
 from specmt import corpus
 from specmt.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, load_bundle, write_bundle
-from specmt.config import Config, CorpusConfig
+from specmt.config import Config, CorpusConfig, OptimizerConfig
 from specmt.corpus import Pair
-from specmt.distillation import translate_in_shards
+from specmt.distillation import Decoding, translate_in_shards
 from specmt.engines.onnx_export import export_graphs
 from specmt.errors import TrainingError, UsageError
 from specmt.evaluation import evaluate
@@ -59,23 +62,45 @@ class Pipeline:
             self._train_tokenizer,
             (TOKENIZER,),
             (config.tokenizer, config.data),
-            inputs=self._corpus_files(),
+            inputs=[*self._corpus_files(), *self._earlier("tokenizer", TOKENIZER)],
         )
         binarised = self._stage("binarise", self._binarise, self._binarised_files(), needs=(tokenizer,))
         verifier = self._stage(
-            "verifier", self._train_verifier, ("verifier.pt",), (config.verifier, *numerics), needs=(binarised,)
+            "verifier",
+            self._train_verifier,
+            ("verifier.pt",),
+            (config.verifier, *numerics),
+            inputs=self._earlier("verifier", "verifier.pt"),
+            needs=(binarised,),
         )
+        refined = self._stage(
+            "refine",
+            self._refine,
+            ("verifier.pt",),
+            (config.refinement, *numerics),
+            needs=(verifier,),
+        )
+        refinement = (refined,) if config.refinement else ()
         distilled = self._stage(
-            "distil", self._distil, self._binarised_files(), (config.distillation, *numerics), needs=(verifier,)
+            "distil",
+            self._distil,
+            self._binarised_files(),
+            (config.distillation, *numerics),
+            needs=refinement or (verifier,),
         )
         drafter = self._stage(
-            "drafter", self._train_drafter, ("drafter.pt",), (config.drafter, *numerics), needs=(distilled,)
+            "drafter",
+            self._train_drafter,
+            ("drafter.pt",),
+            (config.drafter, *numerics),
+            inputs=self._earlier("drafter", "drafter.pt"),
+            needs=(distilled,),
         )
         exported = self._stage(
             "export", self._export, ("bundle/manifest.json",), (config.export, config.name), needs=(drafter,)
         )
         evaluated = self._stage("evaluate", self._evaluate, ("evaluation.json",), needs=(exported,))
-        return tokenizer, binarised, verifier, distilled, drafter, exported, evaluated
+        return tokenizer, binarised, verifier, *refinement, distilled, drafter, exported, evaluated
 
     def run(self, only: str | None = None, restart: bool = False) -> Path:
         """Complete all stages in their order, or the one named; where the finished bundle is.
@@ -119,6 +144,15 @@ class Pipeline:
     def _folder(self, stage: str) -> Path:
         return Path(self.config.output) / stage
 
+    def _earlier(self, stage: str, name: str) -> tuple[Path, ...]:
+        """A file of the run that this one goes on from, if it goes on from one."""
+        return (Path(self.config.start_from) / stage / name,) if self.config.start_from else ()
+
+    @property
+    def _verifier(self) -> Path:
+        """The finished verifier's checkpoint."""
+        return self._folder("refine" if self.config.refinement else "verifier") / "verifier.pt"
+
     # -- corpora
 
     def _corpus_path(self, entry: CorpusConfig) -> Path:
@@ -157,6 +191,9 @@ class Pipeline:
 
     def _train_tokenizer(self) -> None:
         settings, folder = self.config.tokenizer, self._folder("tokenizer")
+        for earlier in self._earlier("tokenizer", TOKENIZER):
+            shutil.copyfile(earlier, folder / TOKENIZER)
+            return
         sentences = (text for entry in self.config.data.train for pair in self._read(entry) for text in pair)
         threads = self.config.runtime.threads
         try:
@@ -184,47 +221,64 @@ class Pipeline:
             binarise.write_split(folder, split, self.languages, pairs, len(vocabulary))
 
     def _train_verifier(self) -> None:
-        folder = self._folder("verifier")
-        arguments = driver.verifier_arguments(self.config, self._folder("binarise"), folder / "checkpoints")
-        self._train("verifier", arguments, self.config.verifier.optimizer.max_updates)
-        averaged = self.config.verifier.optimizer.average_checkpoints
-        checkpoints.write_average(
-            checkpoints.last_checkpoints(folder / "checkpoints", averaged), folder / "verifier.pt"
+        initial = next(iter(self._earlier("verifier", "verifier.pt")), None)
+        self._train_verifier_further("verifier", self.config.verifier.optimizer, "binarise", initial)
+
+    def _refine(self) -> None:
+        refinement = self.config.refinement
+        assert refinement is not None
+        trained = self._folder("verifier") / "verifier.pt"
+        self._write_distilled(
+            "refine", trained, Decoding(refinement.batch_size, refinement.beam, refinement.length_penalty)
         )
+        self._train_verifier_further("refine", refinement.optimizer, "refine", trained)
+
+    def _train_verifier_further(
+        self, stage: str, optimizer: OptimizerConfig, binarised: str, initial: Path | None
+    ) -> None:
+        folder = self._folder(stage)
+        arguments = driver.verifier_arguments(
+            self.config, optimizer, self._folder(binarised), folder / "checkpoints", initial
+        )
+        self._train(stage, arguments, optimizer, folder / "verifier.pt")
 
     def _distil(self) -> None:
-        settings = self.config.distillation
-        folder = self._folder("distil")
-        verifier = checkpoints.load(self._folder("verifier") / "verifier.pt")
+        self._write_distilled("distil", self._verifier, Decoding(self.config.distillation.batch_size))
+
+    def _write_distilled(self, stage: str, verifier: Path, decoding: Decoding) -> None:
+        folder, checkpoint = self._folder(stage), checkpoints.load(verifier)
 
         def distilled(entry: CorpusConfig) -> list[tuple[Ids, Ids]]:
             sources = [source for source, _ in self._encoded(entry, entry.distil_limit)]
-            self.reporter.announce(f"distil: {entry.path}, {len(sources)} sentences")
+            self.reporter.announce(f"{stage}: {entry.path}, {len(sources)} sentences")
             shards = folder / "shards" / f"{entry.path.replace('/', '_')}.{entry.limit}.{entry.distil_limit}"
-            translations = translate_in_shards(verifier, sources, shards, settings.batch_size, self.config.runtime)
+            translations = translate_in_shards(checkpoint, sources, shards, decoding, self.config.runtime)
             return self._kept(zip(sources, translations, strict=True))
 
-        self._write_binarised("distil", distilled)
+        self._write_binarised(stage, distilled)
 
     def _train_drafter(self) -> None:
-        folder = self._folder("drafter")
-        verifier = self._folder("verifier") / "verifier.pt"
-        arguments = driver.drafter_arguments(self.config, self._folder("distil"), verifier, folder / "checkpoints")
-        self._train("drafter", arguments, self.config.drafter.optimizer.max_updates)
-        averaged = self.config.drafter.optimizer.average_checkpoints
-        checkpoints.write_average(checkpoints.last_checkpoints(folder / "checkpoints", averaged), folder / "drafter.pt")
+        folder, optimizer = self._folder("drafter"), self.config.drafter.optimizer
+        initial = next(iter(self._earlier("drafter", "drafter.pt")), None)
+        arguments = driver.drafter_arguments(
+            self.config, self._folder("distil"), self._verifier, folder / "checkpoints", initial
+        )
+        self._train("drafter", arguments, optimizer, folder / "drafter.pt")
 
-    def _train(self, stage: str, arguments: list[str], updates: int) -> None:
+    def _train(self, stage: str, arguments: list[str], optimizer: OptimizerConfig, output: Path) -> None:
+        """Train to the end, and write the average of the last checkpoints."""
         log = Path(self.config.output) / "logs" / f"{stage}.log"
         driver.run(
             arguments,
             self.config.runtime.threads,
             log,
-            lambda progress: self.reporter.progress(stage, updates, progress),
+            lambda progress: self.reporter.progress(stage, optimizer.max_updates, progress),
         )
+        last = checkpoints.last_checkpoints(self._folder(stage) / "checkpoints", optimizer.average_checkpoints)
+        checkpoints.write_average(last, output)
 
     def _export(self) -> None:
-        verifier = checkpoints.load(self._folder("verifier") / "verifier.pt")
+        verifier = checkpoints.load(self._verifier)
         drafter = checkpoints.load(self._folder("drafter") / "drafter.pt")
         weights = checkpoints.bundle_weights(verifier["model"], drafter["model"])
         architecture = checkpoints.pair_architecture(verifier, drafter)

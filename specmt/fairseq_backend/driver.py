@@ -32,8 +32,10 @@ class Progress:
     tokens_per_second: float | None
 
 
-def verifier_arguments(config: Config, binarised: Path, checkpoints: Path) -> list[str]:
-    """Arguments of fairseq for the verifier."""
+def verifier_arguments(
+    config: Config, optimizer: OptimizerConfig, binarised: Path, checkpoints: Path, initial: Path | None
+) -> list[str]:
+    """Arguments of fairseq for the verifier. `initial`: a checkpoint whose weights it starts from."""
     verifier = config.verifier
     return [
         str(binarised),
@@ -46,11 +48,13 @@ def verifier_arguments(config: Config, binarised: Path, checkpoints: Path) -> li
         *("--encoder-attention-heads", str(verifier.heads), "--decoder-attention-heads", str(verifier.heads)),
         *("--encoder-normalize-before", "--decoder-normalize-before", "--dropout", str(verifier.dropout)),
         *("--criterion", "specmt_translation", "--label-smoothing", str(verifier.label_smoothing)),
-        *_common_arguments(config, verifier.optimizer, checkpoints),
+        *_common_arguments(config, optimizer, checkpoints, initial),
     ]
 
 
-def drafter_arguments(config: Config, binarised: Path, verifier: Path, checkpoints: Path) -> list[str]:
+def drafter_arguments(
+    config: Config, binarised: Path, verifier: Path, checkpoints: Path, initial: Path | None
+) -> list[str]:
     """Arguments of fairseq for the drafter. `binarised`: the sources with the verifier's translations."""
     drafter = config.drafter
     return [
@@ -63,11 +67,11 @@ def drafter_arguments(config: Config, binarised: Path, verifier: Path, checkpoin
         *("--glancing-updates", str(drafter.optimizer.max_updates)),
         *("--criterion", "specmt_drafting", "--label-smoothing", str(drafter.label_smoothing)),
         *("--blocks", str(drafter.blocks)),
-        *_common_arguments(config, drafter.optimizer, checkpoints),
+        *_common_arguments(config, drafter.optimizer, checkpoints, initial),
     ]
 
 
-def _common_arguments(config: Config, optimizer: OptimizerConfig, checkpoints: Path) -> list[str]:
+def _common_arguments(config: Config, optimizer: OptimizerConfig, checkpoints: Path, initial: Path | None) -> list[str]:
     updates, interval = str(optimizer.max_updates), str(optimizer.checkpoint_updates)
     return [
         *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--weight-decay", str(optimizer.weight_decay)),
@@ -80,6 +84,7 @@ def _common_arguments(config: Config, optimizer: OptimizerConfig, checkpoints: P
         *("--save-dir", str(checkpoints), "--seed", str(config.runtime.seed), "--num-workers", "0"),
         *("--log-format", "json", "--log-interval", "25", "--skip-invalid-size-inputs-valid-test"),
         *(["--autocast-bf16"] if config.runtime.bf16 else []),
+        *(["--finetune-from-model", str(initial)] if initial else []),
     ]
 
 
