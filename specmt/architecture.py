@@ -20,6 +20,10 @@ class Architecture:
     draft_length: int
     """The most `[MASK]` slots that the drafter fills."""
     bigram_rank: int
+    target_vocabulary_size: int = 0
+    """Tokens that the verifier can say; 0: all."""
+    draft_vocabulary_size: int = 0
+    """Tokens that the drafter can say; 0: all."""
 
     def __post_init__(self) -> None:
         """Refuse heads that do not share the width evenly."""

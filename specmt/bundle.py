@@ -15,7 +15,7 @@ from specmt.errors import BundleError
 from specmt.files import atomic_path, file_digest, write_json
 from specmt.vocabulary import Vocabulary
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.model"
 WEIGHTS = "model.safetensors"

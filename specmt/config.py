@@ -128,6 +128,8 @@ class DrafterConfig:
     """`[MASK]` slots in training: the most that can be drafted."""
     bigram_rank: Positive = 64
     """Rank of the term that ties a slot's token to the one before it."""
+    vocabulary_size: Annotated[int, Field(ge=0, multiple_of=8)] = 0
+    """Most frequent tokens of the verifier's translations, the only ones that are drafted; 0: all tokens."""
     dropout: Share = 0.1
     label_smoothing: Share = 0.1
     blocks: Positive = 4
@@ -167,7 +169,7 @@ class Config:
     output: str
     """Folder of checkpoints, logs and the bundle; relative to the working directory."""
     start_from: str = ""
-    """Folder of a finished run whose tokenizer, verifier and drafter this one goes on from, with data of its own."""
+    """Folder of a finished run whose tokenizer and verifier this one goes on from, with data of its own."""
     data: DataConfig
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
     verifier: VerifierConfig

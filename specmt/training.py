@@ -13,11 +13,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from specmt import corpus
+from specmt import corpus, shortlist
 from specmt.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, load_bundle, write_bundle
 from specmt.config import Config, CorpusConfig, OptimizerConfig
 from specmt.corpus import Pair
 from specmt.distillation import Decoding, translate_in_shards
+from specmt.engines.base import IntArray
 from specmt.engines.onnx_export import export_graphs
 from specmt.errors import TrainingError, UsageError
 from specmt.evaluation import evaluate
@@ -93,7 +94,6 @@ class Pipeline:
             self._train_drafter,
             ("drafter.pt",),
             (config.drafter, *numerics),
-            inputs=self._earlier("drafter", "drafter.pt"),
             needs=(distilled,),
         )
         exported = self._stage(
@@ -259,11 +259,23 @@ class Pipeline:
 
     def _train_drafter(self) -> None:
         folder, optimizer = self._folder("drafter"), self.config.drafter.optimizer
-        initial = next(iter(self._earlier("drafter", "drafter.pt")), None)
         arguments = driver.drafter_arguments(
-            self.config, self._folder("distil"), self._verifier, folder / "checkpoints", initial
+            self.config, self._folder("distil"), self._verifier, folder / "checkpoints", self._draft_ids(folder)
         )
         self._train("drafter", arguments, optimizer, folder / "drafter.pt")
+
+    def _draft_ids(self, folder: Path) -> Path | None:
+        """The file with the tokens that the drafter can say, if those are not all."""
+        size = self.config.drafter.vocabulary_size
+        if not size:
+            return None
+        path = folder / "output_ids.json"
+        write_json(path, shortlist.frequent_ids(self._target_counts("distil"), size).tolist())
+        return path
+
+    def _target_counts(self, stage: str) -> IntArray:
+        prefix = self._folder(stage) / f"train.{'-'.join(self.languages)}.{self.languages[1]}"
+        return binarise.token_counts(prefix, len(self.vocabulary))
 
     def _train(self, stage: str, arguments: list[str], optimizer: OptimizerConfig, output: Path) -> None:
         """Train to the end, and write the average of the last checkpoints."""
@@ -280,8 +292,11 @@ class Pipeline:
     def _export(self) -> None:
         verifier = checkpoints.load(self._verifier)
         drafter = checkpoints.load(self._folder("drafter") / "drafter.pt")
-        weights = checkpoints.bundle_weights(verifier["model"], drafter["model"])
-        architecture = checkpoints.pair_architecture(verifier, drafter)
+        weights, architecture = checkpoints.limit_targets(
+            checkpoints.bundle_weights(verifier["model"], drafter["model"]),
+            checkpoints.pair_architecture(verifier, drafter),
+            shortlist.seen_ids(self._target_counts("binarise")),
+        )
         sources = calibration_sources(self.vocabulary, [pair.source for pair in self._validation_pairs()])
 
         def write_files(folder: Path) -> None:

@@ -1,7 +1,8 @@
 """Weights of a pair as safetensors: names, shapes, and the 8-bit integers in which matrices are stored.
 
 Every matrix is int8 with one float32 scale a row (`NAME_scale`): an output channel of a projection, a token of an
-embedding table. Vectors are float32. Every engine runs these very numbers. Nothing here needs torch.
+embedding table. Vectors are float32, or int64 where they hold token ids (`NAME.ids`). Every engine runs these very
+numbers. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ from specmt.bundle import Bundle
 from specmt.engines.base import FloatArray
 from specmt.errors import BundleError
 
+VERIFIER_OUTPUT, DRAFTER_OUTPUT = "output", "drafter.output"
+"""Rows of the embedding matrix that stand for the tokens that a network can say, where those are not all."""
+
 Stored = dict[str, NDArray[Any]]
-"""Tensors of a weights file by name: int8 matrices, float32 scales and vectors."""
+"""Tensors of a weights file by name: int8 matrices, float32 scales and vectors, int64 token ids."""
 LARGEST = 127
 """Stored integers reach from -127 to 127: symmetric, so that no zero point is needed."""
 
@@ -29,6 +33,11 @@ LARGEST = 127
 def scale_name(name: str) -> str:
     """Where the scales of a matrix stand, shape (rows,)."""
     return f"{name}_scale"
+
+
+def ids_name(output: str) -> str:
+    """Where the token ids of an output matrix's rows stand, ascending."""
+    return f"{output}.ids"
 
 
 def expected_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
@@ -75,7 +84,13 @@ def expected_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     rank = architecture.bigram_rank
     shapes["drafter.slots.weight"] = (architecture.draft_length, width)
     shapes["drafter.bigram_gate.weight"] = (rank, width)
-    shapes["drafter.bigram_left.weight"] = shapes["drafter.bigram_right.weight"] = (architecture.vocabulary_size, rank)
+    said = architecture.draft_vocabulary_size or architecture.vocabulary_size
+    shapes["drafter.bigram_left.weight"] = (architecture.vocabulary_size, rank)
+    shapes["drafter.bigram_right.weight"] = (said, rank)
+    sizes = {VERIFIER_OUTPUT: architecture.target_vocabulary_size, DRAFTER_OUTPUT: architecture.draft_vocabulary_size}
+    for output, size in sizes.items():
+        if size:
+            shapes[f"{output}.weight"], shapes[ids_name(output)] = (size, width), (size,)
     return shapes
 
 
@@ -87,10 +102,10 @@ def quantise(matrix: FloatArray) -> tuple[NDArray[np.int8], FloatArray]:
 
 
 def save_weights(weights: Mapping[str, ArrayLike], path: Path) -> None:
-    """Store weights (float32), matrices as 8-bit integers."""
+    """Store weights (float32; ids int64), matrices as 8-bit integers."""
     stored: Stored = {}
     for name, weight in weights.items():
-        array = np.asarray(weight, dtype=np.float32)
+        array = np.asarray(weight, dtype=_vector_type(name))
         if array.ndim == 2:
             stored[name], stored[scale_name(name)] = quantise(array)
         else:
@@ -99,7 +114,7 @@ def save_weights(weights: Mapping[str, ArrayLike], path: Path) -> None:
 
 
 def load_weights(bundle: Bundle) -> dict[str, FloatArray]:
-    """A bundle's weights in float32.
+    """A bundle's weights in float32, ids in int64.
 
     Raises:
         BundleError: see `read_stored`.
@@ -119,13 +134,20 @@ def read_stored(path: Path, architecture: Architecture) -> Stored:
         raise BundleError(f"{path}: {error}") from None
     found = {name: (array.shape, array.dtype) for name, array in stored.items()}
     _check(path, found, _expected_tensors(expected_shapes(architecture)))
+    for name, array in stored.items():
+        if name.endswith(ids_name("")) and not _are_ids(array, architecture.vocabulary_size):
+            raise BundleError(f"{path}: {name}: not ascending ids below {architecture.vocabulary_size}")
     return stored
 
 
+def _are_ids(array: NDArray[np.int64], vocabulary_size: int) -> bool:
+    return bool((np.diff(array) > 0).all() and array[0] >= 0 and array[-1] < vocabulary_size)
+
+
 def dequantised(stored: Stored) -> dict[str, FloatArray]:
-    """Stored weights in float32, without their scales."""
+    """Stored weights in float32 (ids in int64), without their scales."""
     return {
-        name: array * stored[scale_name(name)][:, None] if array.ndim == 2 else array.astype(np.float32)
+        name: array * stored[scale_name(name)][:, None] if array.ndim == 2 else array
         for name, array in stored.items()
         if not name.endswith(scale_name(""))
     }
@@ -137,10 +159,14 @@ _Tensors = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 def _expected_tensors(shapes: Mapping[str, tuple[int, ...]]) -> _Tensors:
     tensors: _Tensors = {}
     for name, shape in shapes.items():
-        tensors[name] = (shape, np.dtype(np.int8) if len(shape) == 2 else np.dtype(np.float32))
+        tensors[name] = (shape, np.dtype(np.int8) if len(shape) == 2 else _vector_type(name))
         if len(shape) == 2:
             tensors[scale_name(name)] = (shape[:1], np.dtype(np.float32))
     return tensors
+
+
+def _vector_type(name: str) -> np.dtype[Any]:
+    return np.dtype(np.int64 if name.endswith(ids_name("")) else np.float32)
 
 
 def _check(path: Path, found: _Tensors, expected: _Tensors) -> None:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from specmt.architecture import Architecture
 from specmt.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, write_bundle
-from specmt.vocabulary import BOS_ID, MASK_ID, PAD_ID, UNK_ID
-from specmt.weights import expected_shapes, save_weights
+from specmt.vocabulary import BOS_ID, EOS_ID, MASK_ID, PAD_ID, UNK_ID
+from specmt.weights import DRAFTER_OUTPUT, VERIFIER_OUTPUT, expected_shapes, ids_name, save_weights
 
 # Networks this small gain nothing from a second core, and lose much where another program uses it.
 torch.set_num_threads(1)
@@ -49,6 +49,11 @@ def random_weights(architecture: Architecture, seed: int = 0, projections: float
         weights[f"{norm}.weight"][0], weights[f"{norm}.bias"][0] = 0.0, 10.0
     weights["embeddings.weight"][:, 0] = 0.0
     weights["embeddings.weight"][[BOS_ID, PAD_ID, UNK_ID, MASK_ID], 0] = -3.0
+    for output in (VERIFIER_OUTPUT, DRAFTER_OUTPUT):
+        if ids_name(output) in weights:
+            others = torch.randperm(architecture.vocabulary_size - MASK_ID - 1, generator=generator) + MASK_ID + 1
+            ids = torch.cat([torch.tensor([EOS_ID]), others[: len(weights[ids_name(output)]) - 1]]).sort().values
+            weights[ids_name(output)], weights[f"{output}.weight"] = ids, weights["embeddings.weight"][ids]
     return weights
 
 

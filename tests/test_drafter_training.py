@@ -16,6 +16,7 @@ from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import TrainingError
 from specmt.fairseq_backend import checkpoints, drafter, driver
 from specmt.fairseq_backend.loss import CHUNK_POSITIONS, linear_cross_entropy
+from specmt.files import write_json
 from specmt.vocabulary import EOS_ID, PAD_ID
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
@@ -30,6 +31,7 @@ PAIR = Architecture(
     drafter_layers=2,
     draft_length=4,
     bigram_rank=6,
+    draft_vocabulary_size=32,
 )
 SOURCES = [[7, 9, 11, 30, EOS_ID], [20, EOS_ID]]
 TARGETS = [[12, 13, 14, 15, 16, EOS_ID], [40, 41, EOS_ID]]
@@ -41,14 +43,20 @@ def weights() -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture(scope="module")
-def model(weights: dict[str, torch.Tensor]) -> drafter.DrafterModel:
+def model(weights: dict[str, torch.Tensor], tmp_path_factory: pytest.TempPathFactory) -> drafter.DrafterModel:
     verifier, _ = fairseq_verifier(PAIR, weights)
+    output_ids = tmp_path_factory.mktemp("drafter") / "output_ids.json"
+    write_json(output_ids, weights["drafter.output.ids"].tolist())
     settings = drafter.DrafterModelConfig(
-        layers=PAIR.drafter_layers, draft_length=PAIR.draft_length, bigram_rank=PAIR.bigram_rank
+        layers=PAIR.drafter_layers,
+        draft_length=PAIR.draft_length,
+        bigram_rank=PAIR.bigram_rank,
+        output_ids=str(output_ids),
     )
     built = drafter.DrafterModel(settings, verifier.requires_grad_(False)).eval()
-    prefix = "drafter."
-    built.load_state_dict({name.removeprefix(prefix): w for name, w in weights.items() if name.startswith(prefix)})
+    state = {name.removeprefix("drafter."): w for name, w in weights.items() if name.startswith("drafter.")}
+    state.pop("output.weight")  # rows of the embedding matrix
+    built.load_state_dict(state)
     return built
 
 
@@ -85,10 +93,12 @@ def test_the_trained_drafter_is_the_one_the_engine_runs(
             lattice = engine.draft(rows, read[:, start], PAIR.draft_length)
             expected = states[row, window] @ model.embeddings.T
             found = torch.from_numpy(lattice.ids[0]).long()
+            places = model.output.places[found]
+            assert (places >= 0).all()
             np.testing.assert_allclose(lattice.scores[0], expected.gather(1, found), atol=1e-4)
             gate = model.bigram_gate(states[row, window])
             left = torch.cat([torch.tensor(read[:, start])[:, None].expand(1, found.size(1)), found[:-1]])
-            bigram = (model.bigram_left(left) * gate[:, None]) @ model.bigram_right(found).transpose(1, 2)
+            bigram = (model.bigram_left(left) * gate[:, None]) @ model.bigram_right(places).transpose(1, 2)
             np.testing.assert_allclose(lattice.transitions[0], bigram, atol=1e-4)
 
 

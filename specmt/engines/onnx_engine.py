@@ -278,7 +278,7 @@ class OnnxEngine:
         return call
 
     def _bind_drafter(self, call: _Call, slots: int, batch: int) -> None:
-        width = min(LATTICE_WIDTH, self.architecture.vocabulary_size)
+        width = min(LATTICE_WIDTH, self.architecture.draft_vocabulary_size or self.architecture.vocabulary_size)
         call.bind("last_ids", np.empty(batch, dtype=np.int64))
         call.bind("slots", np.repeat(np.arange(slots), batch))
         call.bind("batch", np.array([batch]))

@@ -25,7 +25,7 @@ from specmt.engines.base import LATTICE_WIDTH
 from specmt.engines.calibration import Ranges, calibrate
 from specmt.engines.onnx_engine import cache_names, memory_names
 from specmt.engines.onnx_graph import INT64, Graph
-from specmt.weights import Stored, dequantised, read_stored, scale_name
+from specmt.weights import DRAFTER_OUTPUT, VERIFIER_OUTPUT, Stored, dequantised, ids_name, read_stored, scale_name
 
 STATES = "drafter.layers.0.prefix_attn.k_proj"
 """A matrix that reads the verifier's last states, as the output projection does."""
@@ -169,21 +169,31 @@ class _Network:
         query, keys, values = (self.heads(self.project(x, f"{layer}.self_attn.{name}_proj"), side) for name in "qkv")
         return query, keys, values
 
-    def best(self, scores: str, count: str) -> tuple[str, str]:
-        """The best `count` of each line's scores of all tokens, and their ids.
+    def output(self, states: _Quantised, name: str) -> tuple[str, int]:
+        """Scores of the tokens that a network can say, and their number; `name`: its own output matrix, if any."""
+        name = name if f"{name}.weight" in self._weights else "embeddings"
+        return self.project(states, name), len(self._weights[f"{name}.weight"])
+
+    def ids(self, places: str, name: str) -> str:
+        """Token ids of the scores of `output` at `places`."""
+        ids = ids_name(name)
+        return self.graph.add("Gather", self.graph.weight(ids), places) if ids in self._weights else places
+
+    def best(self, scores: str, outputs: int, count: str) -> tuple[str, str]:
+        """The best `count` of each line's scores of `outputs` tokens, and their places among them.
 
         The best are among the `count` blocks of tokens with the best maxima: finding those takes one fast pass, where
-        TopK walks through the vocabulary token by token.
+        TopK walks through all token by token.
         """
         add, integers = self.graph.add, self.graph.integers
-        size = math.gcd(self.architecture.vocabulary_size, _BLOCK)
-        number = self.architecture.vocabulary_size // size
+        size = math.gcd(outputs, _BLOCK)
+        number = outputs // size
         maxima = add("ReduceMax", add("Reshape", scores, integers(-1, number, size)), integers(2), keepdims=0)
         _, blocks = self.graph.top(maxima, add("Min", count, integers(number)))
         first = add("Unsqueeze", add("Mul", blocks, integers(size)), integers(2))
-        ids = add("Flatten", add("Add", first, self.graph.constant(np.arange(size))), axis=1)
-        best, places = self.graph.top(add("GatherElements", scores, ids, axis=-1), count)
-        return best, add("GatherElements", ids, places, axis=-1)
+        places = add("Flatten", add("Add", first, self.graph.constant(np.arange(size))), axis=1)
+        best, chosen = self.graph.top(add("GatherElements", scores, places, axis=-1), count)
+        return best, add("GatherElements", places, chosen, axis=-1)
 
     def feed_forward(self, stream: _Stream, layer: str) -> str:
         normed = self.quantise(stream.normed, f"{layer}.fc1")
@@ -338,9 +348,9 @@ class _Decoder(_Network):
 
     def _give_candidates(self, states: _Quantised) -> None:
         beta = self.graph.input("beta", (1,), INT64)
-        log_probs = self.graph.add("LogSoftmax", self.project(states, "embeddings"), axis=-1)
-        best, ids = self.best(log_probs, beta)
-        self.graph.output("candidate_ids", ids, ("lines", "beta"), INT64)
+        logits, outputs = self.output(states, VERIFIER_OUTPUT)
+        best, places = self.best(self.graph.add("LogSoftmax", logits, axis=-1), outputs, beta)
+        self.graph.output("candidate_ids", self.ids(places, VERIFIER_OUTPUT), ("lines", "beta"), INT64)
         self.graph.output("log_probs", best, ("lines", "beta"))
 
     # -- drafter
@@ -368,24 +378,24 @@ class _Decoder(_Network):
 
     def _lattice(self, states: _Quantised) -> _Lattice:
         graph = self.graph
-        width = min(LATTICE_WIDTH, self.architecture.vocabulary_size)
-        logits = self.project(states, "embeddings")
-        scores, ids = self.best(logits, graph.integers(width))
-        ids, scores = (graph.add("Reshape", x, "lattice_shape") for x in (ids, scores))
+        logits, outputs = self.output(states, DRAFTER_OUTPUT)
+        width = min(LATTICE_WIDTH, outputs)
+        scores, places = self.best(logits, outputs, graph.integers(width))
+        places, scores = (graph.add("Reshape", x, "lattice_shape") for x in (places, scores))
+        ids = self.ids(places, DRAFTER_OUTPUT)
         first = graph.add("Reshape", "last_ids", graph.integers(1, -1, 1))
         first = graph.add("Expand", first, graph.integers(1, 1, width))
         before = graph.add("Slice", ids, *(graph.integers(i) for i in (0, -1, 0)))
-        left = self._bigram(graph.add("Concat", first, before, axis=0), "left")
+        left = self._bigram(graph.add("Concat", first, before, axis=0), width, "left")
         gate = self.project(states, "drafter.bigram_gate")
         left = graph.add("Mul", left, graph.add("Unsqueeze", gate, graph.integers(1)))
-        transitions = graph.add("FusedMatMul", left, self._bigram(ids, "right"), transB=1)
+        transitions = graph.add("FusedMatMul", left, self._bigram(places, width, "right"), transB=1)
         return _Lattice(ids, scores, transitions, width)
 
-    def _bigram(self, ids: str, side: str) -> str:
+    def _bigram(self, places: str, width: int, side: str) -> str:
         """Bigram vectors of a lattice's tokens, shape (slots * batch, width, rank)."""
-        flat = self.graph.add("Reshape", ids, self.graph.integers(-1))
+        flat = self.graph.add("Reshape", places, self.graph.integers(-1))
         rows = self.embed(flat, f"drafter.bigram_{side}")
-        width = min(LATTICE_WIDTH, self.architecture.vocabulary_size)
         return self.graph.add("Reshape", rows, self.graph.integers(-1, width, self.architecture.bigram_rank))
 
     def _walk(self, lattice: _Lattice) -> str:

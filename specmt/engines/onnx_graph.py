@@ -17,7 +17,7 @@ _OPSET = 21
 _IR_VERSION = 10
 _CONTRIBUTED = {"QGemm", "FusedMatMul"}
 """Operators of ONNX Runtime's own domain."""
-_TYPES = {"F32": TensorProto.FLOAT, "I8": TensorProto.INT8}
+_TYPES = {"F32": TensorProto.FLOAT, "I8": TensorProto.INT8, "I64": TensorProto.INT64}
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 

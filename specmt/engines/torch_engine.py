@@ -18,6 +18,7 @@ from specmt.architecture import Architecture
 from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice
 from specmt.errors import EngineError
 from specmt.vocabulary import PAD_ID
+from specmt.weights import DRAFTER_OUTPUT, VERIFIER_OUTPUT, ids_name
 
 _CAPACITY_STEP = 32
 """Target positions by which caches grow."""
@@ -102,6 +103,21 @@ class _CrossAttention:
         self.out = _Linear(weights, f"{layer}.encoder_attn.out_proj")
 
 
+class _Output:
+    """Logits of the tokens that a network can say."""
+
+    def __init__(self, weights: Mapping[str, Tensor], name: str) -> None:
+        self._weight = weights.get(f"{name}.weight", weights["embeddings.weight"])
+        self._ids = weights.get(ids_name(name))
+
+    def __call__(self, states: Tensor) -> Tensor:
+        return functional.linear(states, self._weight)
+
+    def ids(self, places: Tensor) -> Tensor:
+        """Token ids of the logits at `places`."""
+        return places if self._ids is None else self._ids[places]
+
+
 def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
     """Plain products: for these short sequences `scaled_dot_product_attention` is several times slower on a CPU."""
     scores = query @ keys.transpose(2, 3) * (query.size(-1) ** -0.5)
@@ -138,9 +154,11 @@ class TorchEngine:
         self.architecture = architecture
         self._dtype = torch.bfloat16 if bf16 else torch.float32
         self._bf16 = bf16
-        cast = {name: tensor.to(self._device, self._dtype) for name, tensor in weights.items()}
-        self._embeddings = cast["embeddings.weight"]
-        self._scaled_embeddings = self._embeddings * math.sqrt(architecture.width)
+        cast = {
+            name: tensor.to(self._device, self._dtype if tensor.is_floating_point() else tensor.dtype)
+            for name, tensor in weights.items()
+        }
+        self._scaled_embeddings = cast["embeddings.weight"] * math.sqrt(architecture.width)
         self._positions = position_table(1, architecture.width).to(self._device, self._dtype)
         self._build_encoder(cast)
         self._build_decoder(cast)
@@ -172,6 +190,7 @@ class TorchEngine:
         self._decoder_norm = _LayerNorm(weights, "verifier.decoder.layer_norm")
         memory_names = [f"{layer}.encoder_attn.{name}_proj" for layer in layers + drafter_layers for name in "kv"]
         self._project_memory = _Linear(weights, *memory_names)
+        self._output = _Output(weights, VERIFIER_OUTPUT)
 
     def _build_drafter(self, weights: Mapping[str, Tensor]) -> None:
         layers = [f"drafter.layers.{i}" for i in range(self.architecture.drafter_layers)]
@@ -183,6 +202,7 @@ class TorchEngine:
         self._project_prefix = _Linear(
             weights, *(f"{layer}.prefix_attn.{name}_proj" for layer in layers for name in "kv")
         )
+        self._draft_output = _Output(weights, DRAFTER_OUTPUT)
         self._slots = weights["drafter.slots.weight"]
         self._bigram_gate = weights["drafter.bigram_gate.weight"]
         self._bigram_left = weights["drafter.bigram_left.weight"]
@@ -228,7 +248,7 @@ class TorchEngine:
         states = self._decoder_norm(x)
         if rows.drafts:
             self._cache_prefix(rows, states, positions)
-        return self._best(functional.linear(states, self._embeddings).float(), beta)
+        return self._best(self._output(states).float(), beta)
 
     @torch.inference_mode()
     def draft(self, rows: TorchRows, last_ids: IntArray, draft_length: int) -> Lattice:
@@ -340,17 +360,18 @@ class TorchEngine:
     def _best(self, logits: Tensor, beta: int) -> Candidates:
         log_normaliser = logits.logsumexp(dim=-1, keepdim=True)
         if beta == 1:
-            best, ids = logits.max(dim=-1, keepdim=True)
+            best, places = logits.max(dim=-1, keepdim=True)
         else:
-            best, ids = logits.topk(min(beta, logits.size(-1)), dim=-1)
-        return Candidates(ids.cpu().numpy(), _numpy(best - log_normaliser))
+            best, places = logits.topk(min(beta, logits.size(-1)), dim=-1)
+        return Candidates(self._output.ids(places).cpu().numpy(), _numpy(best - log_normaliser))
 
     def _lattice(self, states: Tensor, last_ids: Tensor) -> Lattice:
-        logits = functional.linear(states, self._embeddings)
-        scores, ids = logits.topk(min(LATTICE_WIDTH, logits.size(-1)), dim=-1)
+        logits = self._draft_output(states)
+        scores, places = logits.topk(min(LATTICE_WIDTH, logits.size(-1)), dim=-1)
+        ids = self._draft_output.ids(places)
         left_ids = torch.cat([last_ids[:, None, None].expand_as(ids[:, :1]), ids[:, :-1]], dim=1)
         gate = functional.linear(states, self._bigram_gate)[:, :, None]
-        left, right = self._bigram_left[left_ids] * gate, self._bigram_right[ids]
+        left, right = self._bigram_left[left_ids] * gate, self._bigram_right[places]
         return Lattice(ids.cpu().numpy(), _numpy(scores), _numpy(left @ right.transpose(2, 3)))
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 
+from specmt.engines.base import IntArray
 from specmt.fairseq_backend import compat  # noqa: F401  (before fairseq)
 from specmt.vocabulary import EOS_ID, MASK_ID, Vocabulary
 
@@ -47,3 +49,12 @@ def write_split(
             builder.add_item(torch.tensor([*ids, EOS_ID], dtype=torch.int32))
     for builder, prefix in zip(builders, prefixes, strict=True):
         builder.finalize(f"{prefix}.idx")
+
+
+def token_counts(prefix: Path, vocabulary_size: int) -> IntArray:
+    """Occurrences of each token in `PREFIX.{bin,idx}`, shape (vocabulary_size,)."""
+    dataset = indexed_dataset.MMapIndexedDataset(str(prefix))
+    counts = np.zeros(vocabulary_size, dtype=np.int64)
+    for sentence in dataset:
+        counts += np.bincount(sentence, minlength=vocabulary_size)
+    return counts

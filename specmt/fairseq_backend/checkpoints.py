@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from specmt.architecture import Architecture
+from specmt.engines.base import IntArray
 from specmt.errors import TrainingError
 from specmt.fairseq_backend import compat  # noqa: F401  (allows its types on load)
 from specmt.files import atomic_path
+from specmt.weights import DRAFTER_OUTPUT, VERIFIER_OUTPUT, ids_name
 
 _INTERVAL_NAME = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 
@@ -53,7 +55,7 @@ def write_average(checkpoints: Sequence[Path], path: Path) -> None:
 
 
 def bundle_weights(verifier: Mapping[str, Tensor], drafter: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Both models' weights under a bundle's names; the shared embedding matrix stands once."""
+    """Both models' weights under a bundle's names; the shared embedding matrix stands once, the verifier says all."""
     shared = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight"}
     no_weight = {"encoder.version", "decoder.version"}
     positions = {"encoder.embed_positions._float_tensor", "decoder.embed_positions._float_tensor"}
@@ -61,7 +63,19 @@ def bundle_weights(verifier: Mapping[str, Tensor], drafter: Mapping[str, Tensor]
     for name, tensor in verifier.items():
         if name not in shared | no_weight | positions:
             weights[f"verifier.{name}"] = tensor
-    return weights | {f"drafter.{name}": tensor for name, tensor in drafter.items()}
+    weights |= {f"drafter.{name}": tensor for name, tensor in drafter.items()}
+    if ids_name(DRAFTER_OUTPUT) in weights:
+        weights[f"{DRAFTER_OUTPUT}.weight"] = weights["embeddings.weight"][weights[ids_name(DRAFTER_OUTPUT)]]
+    return weights
+
+
+def limit_targets(
+    weights: dict[str, Tensor], architecture: Architecture, target_ids: IntArray
+) -> tuple[dict[str, Tensor], Architecture]:
+    """The same pair with a verifier that says the tokens `target_ids` (ascending) only."""
+    ids = torch.from_numpy(target_ids)
+    output = {f"{VERIFIER_OUTPUT}.weight": weights["embeddings.weight"][ids], ids_name(VERIFIER_OUTPUT): ids}
+    return weights | output, replace(architecture, target_vocabulary_size=len(ids))
 
 
 def verifier_architecture(verifier: Mapping[str, Any]) -> Architecture:
@@ -89,4 +103,5 @@ def pair_architecture(verifier: Mapping[str, Any], drafter: Mapping[str, Any]) -
         drafter_layers=sum(name.endswith(".fc1.bias") for name in weights),
         draft_length=weights["slots.weight"].size(0),
         bigram_rank=weights["bigram_gate.weight"].size(0),
+        draft_vocabulary_size=len(weights.get("output.ids", ())),
     )

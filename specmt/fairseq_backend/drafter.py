@@ -5,8 +5,10 @@ source (the frozen verifier's encoder output) and the verified prefix (the froze
 windows of a sentence are trained in one pass. Mask-predict: Ghazvininejad et al. 2019; glancing: Qian et al. 2021.
 """
 
+import json
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -55,6 +57,7 @@ class DrafterModelConfig(FairseqDataclass):
     glancing_start: float = field(default=0.5, metadata={"help": "share of wrong slots revealed at first"})
     glancing_end: float = field(default=0.3, metadata={"help": "share of wrong slots revealed at last"})
     glancing_updates: int = field(default=1, metadata={"help": "updates between the two"})
+    output_ids: str = field(default="", metadata={"help": "JSON list of the tokens that it can say; empty: all"})
 
 
 @dataclass
@@ -142,6 +145,27 @@ class DrafterLayer(nn.Module):
         return read.unflatten(2, x.shape[1:3]).movedim(1, -2).flatten(-2)
 
 
+class _Output(nn.Module):
+    """The tokens that the drafter can say; as state, `ids` only where those are not all."""
+
+    ids: Tensor | None
+    places: Tensor
+    """Each token's place among them, -1 where it has none, shape (vocabulary_size,)."""
+
+    def __init__(self, vocabulary_size: int, ids: Tensor | None) -> None:
+        super().__init__()
+        self.register_buffer("ids", ids)
+        places = torch.arange(vocabulary_size)
+        if ids is not None:
+            places = torch.full((vocabulary_size,), -1).scatter(0, ids, torch.arange(len(ids)))
+        self.register_buffer("places", places, persistent=False)
+        self.size = vocabulary_size if ids is None else len(ids)
+
+    def rows(self, matrix: Tensor) -> Tensor:
+        """The rows of these tokens in a matrix with a row for each token of the vocabulary."""
+        return matrix if self.ids is None else matrix[self.ids]
+
+
 @register_model("specmt_drafter", dataclass=DrafterModelConfig)
 class DrafterModel(BaseFairseqModel):
     """The drafter; the frozen verifier is used but is no part of its state."""
@@ -156,9 +180,12 @@ class DrafterModel(BaseFairseqModel):
         self.layers = nn.ModuleList(DrafterLayer(width, inner, heads, cfg.dropout) for _ in range(cfg.layers))
         self.layer_norm = nn.LayerNorm(width)
         size = verifier.decoder.embed_tokens.num_embeddings
+        output_ids = torch.tensor(json.loads(Path(cfg.output_ids).read_text())) if cfg.output_ids else None
+        self.output = _Output(size, output_ids)
         self.slots = nn.Embedding(cfg.draft_length, width)
         self.bigram_gate = nn.Linear(width, cfg.bigram_rank, bias=False)
-        self.bigram_left, self.bigram_right = nn.Embedding(size, cfg.bigram_rank), nn.Embedding(size, cfg.bigram_rank)
+        self.bigram_left = nn.Embedding(size, cfg.bigram_rank)
+        self.bigram_right = nn.Embedding(self.output.size, cfg.bigram_rank)
         self.input_dropout = nn.Dropout(cfg.dropout)
         self.register_buffer("positions", position_table(1024, width), persistent=False)
         self.num_updates = 0
@@ -185,6 +212,11 @@ class DrafterModel(BaseFairseqModel):
         """The verifier's embedding matrix, shape (vocabulary_size, width); frozen."""
         weight: Tensor = self._frozen[0].decoder.embed_tokens.weight
         return weight
+
+    @property
+    def output_weight(self) -> Tensor:
+        """Its rows for the tokens that the drafter can say."""
+        return self.output.rows(self.embeddings)
 
     def set_num_updates(self, num_updates: int) -> None:
         """Called by fairseq's trainer; drives the glancing schedule."""
@@ -270,7 +302,7 @@ class DraftingCriterion(FairseqCriterion):
             windows = model.windows(sample, self._starts(target, model.training), self.padding_idx)
             revealed = self._glance(model, windows) if model.training and model.glancing_share > 0 else None
             states = model(windows, revealed)
-            masked = windows.gold != self.padding_idx
+            masked = (windows.gold != self.padding_idx) & (model.output.places[windows.gold] >= 0)
             if revealed is not None:
                 masked = masked & ~revealed
             if model.training:
@@ -278,7 +310,8 @@ class DraftingCriterion(FairseqCriterion):
             features, weight = self._with_bigram(model, windows, states, masked)
         smoothing = self.label_smoothing if model.training else 0.0
         dtype = torch.bfloat16 if self.autocast_bf16 else torch.float32
-        loss = linear_cross_entropy(features.to(dtype), weight, windows.gold[masked], smoothing)
+        gold = model.output.places[windows.gold[masked]]
+        loss = linear_cross_entropy(features.to(dtype), weight, gold, smoothing)
         slots = int(masked.sum())
         logged = {"loss": loss.detach(), "ntokens": slots, "nsentences": target.size(0), "sample_size": slots}
         return loss, slots, logged
@@ -301,9 +334,9 @@ class DraftingCriterion(FairseqCriterion):
     @torch.no_grad()
     def _glance(self, model: DrafterModel, windows: Windows) -> Tensor:
         """Reveal a random share of the slots that the model now gets wrong: that many, anywhere in the window."""
-        predicted = functional.linear(model(windows), model.embeddings).argmax(dim=-1)
+        predicted = functional.linear(model(windows), model.output_weight).argmax(dim=-1)
         valid = windows.gold != self.padding_idx
-        wrong = ((predicted != windows.gold) & valid).sum(dim=2, keepdim=True)
+        wrong = ((predicted != model.output.places[windows.gold]) & valid).sum(dim=2, keepdim=True)
         odds = model.glancing_share * wrong / valid.sum(dim=2, keepdim=True).clamp(min=1)
         return (torch.rand(windows.gold.shape, device=odds.device) < odds) & valid
 
@@ -317,7 +350,7 @@ class DraftingCriterion(FairseqCriterion):
         if model.training:
             gate = gate * (torch.rand(len(gate), 1, device=gate.device) >= _LEFT_HIDDEN)
         features = torch.cat([kept, model.bigram_left(left_ids) * gate], dim=1)
-        return features, torch.cat([model.embeddings, model.bigram_right.weight], dim=1)
+        return features, torch.cat([model.output_weight, model.bigram_right.weight], dim=1)
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:

@@ -53,9 +53,14 @@ def verifier_arguments(
 
 
 def drafter_arguments(
-    config: Config, binarised: Path, verifier: Path, checkpoints: Path, initial: Path | None
+    config: Config, binarised: Path, verifier: Path, checkpoints: Path, output_ids: Path | None
 ) -> list[str]:
-    """Arguments of fairseq for the drafter. `binarised`: the sources with the verifier's translations."""
+    """Arguments of fairseq for the drafter.
+
+    Args:
+        binarised: the sources with the verifier's translations.
+        output_ids: JSON with the ids of the tokens that it can say; all where there is none.
+    """
     drafter = config.drafter
     return [
         str(binarised),
@@ -67,11 +72,14 @@ def drafter_arguments(
         *("--glancing-updates", str(drafter.optimizer.max_updates)),
         *("--criterion", "specmt_drafting", "--label-smoothing", str(drafter.label_smoothing)),
         *("--blocks", str(drafter.blocks)),
-        *_common_arguments(config, drafter.optimizer, checkpoints, initial),
+        *(["--output-ids", str(output_ids)] if output_ids else []),
+        *_common_arguments(config, drafter.optimizer, checkpoints),
     ]
 
 
-def _common_arguments(config: Config, optimizer: OptimizerConfig, checkpoints: Path, initial: Path | None) -> list[str]:
+def _common_arguments(
+    config: Config, optimizer: OptimizerConfig, checkpoints: Path, initial: Path | None = None
+) -> list[str]:
     updates, interval = str(optimizer.max_updates), str(optimizer.checkpoint_updates)
     return [
         *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--weight-decay", str(optimizer.weight_decay)),

@@ -1,0 +1,39 @@
+"""Which tokens a network can say. The product with the output matrix is a large part of a pass over a small model.
+
+A joint vocabulary holds the pieces of both languages: about a third of them never stand on the target side. The
+verifier's outputs leave those out, which changes no translation. The drafter's leave out rare ones too (Zhao et al.
+2025, arXiv 2502.14856): a token that is never drafted costs an iteration where it is due, and every other one is
+cheaper.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from specmt.engines.base import IntArray
+from specmt.vocabulary import EOS_ID, SPECIAL_PIECES
+
+BLOCK = 64
+"""Output matrices have a multiple of so many rows, where the vocabulary is large enough."""
+
+
+def seen_ids(counts: IntArray) -> IntArray:
+    """Tokens that occur, and a few more to fill the last block; ascending.
+
+    Args:
+        counts: occurrences of each token on the target side, shape (vocabulary_size,).
+    """
+    seen = int((_ranked(counts) > 0).sum())
+    return frequent_ids(counts, min(-(-seen // BLOCK) * BLOCK, len(counts) - len(SPECIAL_PIECES) + 1))
+
+
+def frequent_ids(counts: IntArray, size: int) -> IntArray:
+    """The `size` most frequent tokens, end-of-sentence always among them, no other special one; ascending."""
+    return np.sort(np.argsort(-_ranked(counts), kind="stable")[:size])
+
+
+def _ranked(counts: IntArray) -> IntArray:
+    ranked = counts.astype(np.int64)
+    ranked[: len(SPECIAL_PIECES)] = -1
+    ranked[EOS_ID] = ranked.max() + 1
+    return ranked
