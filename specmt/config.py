@@ -108,6 +108,8 @@ class RefinementConfig:
     length_penalty: float = 1.0
     batch_size: Positive = 40
     """Sentences whose beams are in flight."""
+    limit: Count = 0
+    """Sentences of each corpus that are translated for it, the first ones; 0: as many as for the drafter."""
     optimizer: OptimizerConfig
 
 

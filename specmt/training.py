@@ -229,7 +229,10 @@ class Pipeline:
         assert refinement is not None
         trained = self._folder("verifier") / "verifier.pt"
         self._write_distilled(
-            "refine", trained, Decoding(refinement.batch_size, refinement.beam, refinement.length_penalty)
+            "refine",
+            trained,
+            Decoding(refinement.batch_size, refinement.beam, refinement.length_penalty),
+            refinement.limit,
         )
         self._train_verifier_further("refine", refinement.optimizer, "refine", trained)
 
@@ -245,11 +248,11 @@ class Pipeline:
     def _distil(self) -> None:
         self._write_distilled("distil", self._verifier, Decoding(self.config.distillation.batch_size))
 
-    def _write_distilled(self, stage: str, verifier: Path, decoding: Decoding) -> None:
+    def _write_distilled(self, stage: str, verifier: Path, decoding: Decoding, limit: int = 0) -> None:
         folder, checkpoint = self._folder(stage), checkpoints.load(verifier)
 
         def distilled(entry: CorpusConfig) -> list[tuple[Ids, Ids]]:
-            sources = [source for source, _ in self._encoded(entry, entry.distil_limit)]
+            sources = [source for source, _ in self._encoded(entry, entry.distil_limit)][: limit or None]
             self.reporter.announce(f"{stage}: {entry.path}, {len(sources)} sentences")
             shards = folder / "shards" / f"{entry.path.replace('/', '_')}.{entry.limit}.{entry.distil_limit}"
             translations = translate_in_shards(checkpoint, sources, shards, decoding, self.config.runtime)
