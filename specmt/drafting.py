@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from specmt.engines.base import Engine, FusedEngine, IntArray, Lattice, R, Speculation
+from specmt.engines.base import Engine, Fused, IntArray, Lattice, R, Speculation
 
 
 def walk(lattice: Lattice) -> IntArray:
@@ -24,7 +24,8 @@ def walk(lattice: Lattice) -> IntArray:
 
 def draft_and_verify(engine: Engine[R], rows: R, last_ids: IntArray, draft_length: int, beta: int) -> Speculation:
     """Draft after the last verified ids (shape (batch,)), then let the verifier read them and the draft."""
-    if isinstance(engine, FusedEngine):
-        return engine.draft_and_verify(rows, last_ids, draft_length, beta)
+    fused: Fused[R] | None = getattr(engine, "draft_and_verify", None)
+    if fused is not None:
+        return fused(rows, last_ids, draft_length, beta)
     draft = walk(engine.draft(rows, last_ids, draft_length))
     return Speculation(draft, engine.verify(rows, np.concatenate([last_ids[:, None], draft], axis=1), beta))

@@ -32,6 +32,8 @@ class Verdict:
 
 def blank(candidates: Candidates, tau: float) -> Candidates:
     """Replace candidates more than `tau` nats below the best of their position by `[BLANK]`, log-probability -inf."""
+    if candidates.ids.shape[2] == 1:
+        return candidates
     too_far = candidates.log_probs < candidates.log_probs[:, :, :1] - tau
     return Candidates(
         np.where(too_far, BLANK_ID, candidates.ids), np.where(too_far, np.float32(-np.inf), candidates.log_probs)
@@ -47,13 +49,12 @@ def check(draft: IntArray, candidates: Candidates) -> Verdict:
     """
     draft_length = draft.shape[1]
     matches = candidates.ids[:, :draft_length] == draft[:, :, None]
-    accepted = matches.any(axis=2).cumprod(axis=1).sum(axis=1)
-
-    emitted_ids = candidates.ids[:, :, 0].copy()
-    log_probs = candidates.log_probs[:, :, 0].copy()
-    kept = np.arange(draft_length) < accepted[:, None]
-    rank = matches.argmax(axis=2)[:, :, None]
-    draft_log_probs = np.take_along_axis(candidates.log_probs[:, :draft_length], rank, axis=2)[:, :, 0]
-    emitted_ids[:, :draft_length][kept] = draft[kept]
-    log_probs[:, :draft_length][kept] = draft_log_probs[kept]
+    accepted = np.logical_and.accumulate(matches.any(axis=2), axis=1).sum(axis=1)
+    emitted_ids, log_probs = candidates.ids[:, :, 0], candidates.log_probs[:, :, 0]
+    if candidates.ids.shape[2] > 1:  # else an accepted token is the best candidate itself
+        emitted_ids, log_probs = emitted_ids.copy(), log_probs.copy()
+        kept = np.arange(draft_length) < accepted[:, None]
+        draft_log_probs = np.where(matches, candidates.log_probs[:, :draft_length], 0).sum(axis=2)
+        np.copyto(emitted_ids[:, :draft_length], draft, where=kept)
+        np.copyto(log_probs[:, :draft_length], draft_log_probs, where=kept)
     return Verdict(accepted, emitted_ids, log_probs)

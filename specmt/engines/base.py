@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,12 +113,14 @@ class Engine(Protocol[R]):
 AnyEngine = Engine[Any]
 
 
-@runtime_checkable
-class FusedEngine(Protocol[R_contra]):
-    """An engine that drafts, walks and verifies in one call; `drafting.draft_and_verify` composes it for the others."""
+class Fused(Protocol[R_contra]):
+    """`draft_and_verify` of an engine that drafts, walks and verifies in one call; others have none such.
 
-    def draft_and_verify(self, rows: R_contra, last_ids: IntArray, draft_length: int, beta: int) -> Speculation:
-        """Draft as `Engine.draft` does, then read the last verified token and the draft as `Engine.verify` does."""
+    It drafts as `Engine.draft` does, then reads the last verified token and the draft as `Engine.verify` does.
+    """
+
+    def __call__(self, rows: R_contra, last_ids: IntArray, draft_length: int, beta: int) -> Speculation:
+        """Run one iteration's passes; see `drafting.draft_and_verify`, which composes it for the other engines."""
 
 
 def step(engine: Engine[R], rows: R, last_ids: IntArray, beta: int) -> Candidates:

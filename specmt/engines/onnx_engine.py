@@ -190,7 +190,7 @@ class OnnxEngine:
         return Lattice(ids, scores, call["transitions"].reshape(shape).swapaxes(0, 1).copy())
 
     def draft_and_verify(self, rows: OnnxRows, last_ids: IntArray, draft_length: int, beta: int) -> Speculation:
-        """See `FusedEngine.draft_and_verify`."""
+        """See `base.Fused`."""
         call = self._window_call("speculate", rows, draft_length + 1, beta)
         call["last_ids"][:] = last_ids
         call.run()
