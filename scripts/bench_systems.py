@@ -1,0 +1,273 @@
+"""Latency, throughput and BLEU of specmt, CTranslate2 and fairseq on the same weights, cores and text.
+
+Every system is a process of its own pinned to the same cores (one core first, then all), warmed up, and run in turn over
+rounds whose order changes. A time spans text in to text out, tokenisation included. CTranslate2 gets the best of its
+threads, batch sizes and packed products (CT2_USE_EXPERIMENTAL_PACKED_GEMM), found on lines of the first test set; so
+does specmt with its batch sizes.
+
+    python scripts/bench_systems.py --checkpoint runs/NAME/verifier/verifier.pt [--bundle DIR] [--quick]
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import benchmarking
+import peers
+from benchmark_systems import Run, Setup, System, start
+from benchmarking import CORPORA, Options, Results, last_cores, rotated, spread
+
+from specmt.bundle import load_bundle
+
+BATCH_SIZES = (8, 16, 32, 64, 128)
+SPECMT = ("spec", "spec-strict", "ar", "beam5")
+WARM_UP_LINES = 20
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How much is measured."""
+
+    rounds: int
+    """Slow systems run once, and translate a fifth of the latency lines."""
+    lines: int
+    """Of each test set, for throughput and BLEU."""
+    latency_lines: int
+    choosing_lines: int
+
+
+FULL = Sampling(rounds=3, lines=1000, latency_lines=250, choosing_lines=200)
+QUICK = Sampling(rounds=2, lines=60, latency_lines=20, choosing_lines=20)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to run a system."""
+
+    setup: Setup
+    batch_size: int
+    note: str
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A system and the ways to run it: for latency at batch size 1, and for a stream."""
+
+    name: str
+    latency: tuple[Candidate, ...]
+    stream: tuple[Candidate, ...]
+    slow: bool = False
+
+
+def specmt(
+    options: Options, strategy: str, cores: list[int], engine: str = "onnx", precision: str = "fp32"
+) -> Contender:
+    """A strategy of ours."""
+    onnx = engine == "onnx"
+    settings = {
+        "bundle": str(options.bundle),
+        "strategy": strategy,
+        "engine": engine,
+        "precision": precision,
+        "threads": len(cores),
+        "device": "cpu",
+    }
+    setup = Setup("specmt", settings, tuple(cores))
+    name = f"specmt {strategy}" if onnx else f"specmt {strategy}, torch {precision}"
+    stream = tuple(Candidate(setup, size, f"batch {size}") for size in (BATCH_SIZES if onnx else (32,)))
+    return Contender(
+        name, (Candidate(setup, 1, ""),), stream, not onnx or (strategy.startswith("beam") and len(cores) > 1)
+    )
+
+
+def ctranslate2(options: Options, models: peers.Peers, beam: int, cores: list[int]) -> Contender:
+    """CTranslate2 with 8-bit integers: every split of the cores over translations and products, packed or not."""
+
+    def setup(inter: int, intra: int, packed: str) -> Setup:
+        settings = {
+            "model": str(models.converted),
+            "tokenizer": str(peers.tokenizer_path(options.bundle)),
+            "beam": beam,
+            "inter": inter,
+            "intra": intra,
+            "device": "cpu",
+        }
+        return Setup("ctranslate2", settings, tuple(cores), {"CT2_USE_EXPERIMENTAL_PACKED_GEMM": packed})
+
+    splits = sorted({(len(cores), 1), (1, len(cores))})
+    packing = {"0": "", "1": ", packed"}
+    latency = [
+        Candidate(setup(1, intra, packed), 1, f"{intra} threads{note}")
+        for intra in sorted({1, len(cores)})
+        for packed, note in packing.items()
+    ]
+    stream = [
+        Candidate(setup(inter, intra, packed), size, f"batch {size}, {inter} × {intra} threads{note}")
+        for inter, intra in splits
+        for packed, note in packing.items()
+        for size in BATCH_SIZES
+    ]
+    return Contender(
+        f"CTranslate2 int8 {'greedy' if beam == 1 else f'beam {beam}'}",
+        tuple(latency),
+        tuple(stream),
+        beam > 1 and len(cores) > 1,
+    )
+
+
+def fairseq(options: Options, models: peers.Peers, beam: int, cores: list[int]) -> Contender:
+    """fairseq-interactive in float32."""
+    settings = {
+        "data": str(models.data),
+        "checkpoint": str(models.checkpoint),
+        "tokenizer": str(peers.tokenizer_path(options.bundle)),
+        "beam": beam,
+    }
+    setup = Setup("fairseq", settings, tuple(cores))
+    name = f"fairseq-interactive {'greedy' if beam == 1 else f'beam {beam}'}"
+    return Contender(name, (Candidate(setup, 1, ""),), (Candidate(setup, 32, "batch 32"),), slow=True)
+
+
+def contenders(options: Options, models: peers.Peers | None, cores: list[int]) -> Iterator[Contender]:
+    """All systems for these cores; the slow ones run on one core only."""
+    for strategy in SPECMT:
+        yield specmt(options, strategy, cores)
+    for beam in (1, 5) if models else ():
+        assert models is not None
+        yield ctranslate2(options, models, beam, cores)
+    if len(cores) == 1:
+        for strategy in ("spec", "ar"):
+            yield specmt(options, strategy, cores, "torch", "bf16")
+        for beam in (1, 5) if models else ():
+            assert models is not None
+            yield fairseq(options, models, beam, cores)
+
+
+class Processes:
+    """The systems' processes by their setup; each is started once."""
+
+    def __init__(self) -> None:
+        self._systems: dict[str, System] = {}
+
+    def run(self, candidate: Candidate, lines: Sequence[str], batch_size: int) -> Run:
+        """Translate in the candidate's process, which is warm."""
+        key = repr(candidate.setup)
+        if key not in self._systems:
+            self._systems[key] = start(candidate.setup)
+            self._systems[key].run(lines[:WARM_UP_LINES], 1)
+            if batch_size > 1:
+                self._systems[key].run(lines[: 4 * WARM_UP_LINES], batch_size)
+        return self._systems[key].run(lines, batch_size)
+
+    def close(self, keep: Sequence[Candidate] = ()) -> None:
+        """End all processes but those of the candidates to keep."""
+        kept = {repr(candidate.setup) for candidate in keep}
+        for key in [key for key in self._systems if key not in kept]:
+            self._systems.pop(key).close()
+
+
+def chosen(processes: Processes, candidates: Sequence[Candidate], lines: Sequence[str]) -> int:
+    """The place of the fastest of the candidates: each runs twice, in turn, and its better time counts."""
+    if len(candidates) == 1:
+        return 0
+    best = [float("inf")] * len(candidates)
+    for _ in range(2):
+        for place, candidate in enumerate(candidates):
+            seconds = processes.run(candidate, lines, candidate.batch_size).seconds
+            best[place] = min(best[place], seconds)
+    return best.index(min(best))
+
+
+def measured(
+    processes: Processes, contender: Contender, picks: dict[str, int], lines: Sequence[str], latency: Sequence[str]
+) -> dict[str, Any]:
+    """One round of one system on one test set: a stream of `lines`, then `latency` lines one at a time."""
+    stream_way, latency_way = contender.stream[picks["stream"]], contender.latency[picks["latency"]]
+    stream = processes.run(stream_way, lines, stream_way.batch_size)
+    marks = processes.run(latency_way, latency, 1).marks if latency else []
+    return {"stream_seconds": stream.seconds, "texts": stream.texts, "marks": marks}
+
+
+def score(texts: Sequence[str], references: Sequence[str]) -> float:
+    """BLEU, 0–100, cased, 13a tokens."""
+    import sacrebleu
+
+    return sacrebleu.corpus_bleu(list(texts), [list(references)]).score
+
+
+def bench(options: Options, sampling: Sampling, models: peers.Peers | None) -> None:
+    """Measure everything on one core, then on all."""
+    results = Results(options, "systems", {"sampling": vars(sampling), "corpora": list(CORPORA)})
+    sets = {name: benchmarking.corpus(options, name, sampling.lines) for name in CORPORA}
+    first = [pair.source for pair in next(iter(sets.values()))]
+    if models:
+        checkpoint = models.checkpoint
+        shown = results.part(
+            "same weights", lambda: peers.same_weights(options.bundle, checkpoint, models, spread(first, 100))
+        )
+        if shown["farthest_in_steps"] > 0.51 or shown["same_tokens"] < 0.97 * shown["lines"]:
+            sys.exit(f"{options.bundle} and {checkpoint} are not the same verifier: {shown}")
+    counts = sorted({1, len(os.sched_getaffinity(0))})
+    for count in counts:
+        _bench_cores(options, sampling, models, results, sets, count)
+
+
+def _bench_cores(
+    options: Options,
+    sampling: Sampling,
+    models: peers.Peers | None,
+    results: Results,
+    sets: dict[str, Any],
+    count: int,
+) -> None:
+    systems = list(contenders(options, models, last_cores(count)))
+    choosing = spread([pair.source for pair in next(iter(sets.values()))], sampling.choosing_lines)
+    processes, picks = Processes(), {}
+    for system in systems:
+
+        def choose(system: Contender = system) -> dict[str, Any]:
+            ways = {"stream": system.stream, "latency": system.latency}
+            found: dict[str, Any] = {kind: chosen(processes, ways[kind], choosing) for kind in ways}
+            processes.close()
+            return {**found, "notes": {kind: ways[kind][found[kind]].note for kind in ways}}
+
+        picks[system.name] = results.part(f"{count} cores/choice/{system.name}", choose)
+    for number in range(sampling.rounds):
+        for corpus, pairs in sets.items():
+            sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+            for system in rotated(systems, number):
+                if system.slow and number > 0:
+                    continue
+                lines = sampling.latency_lines // (5 if system.slow else 1)
+                if count > 1 and corpus != next(iter(sets)):
+                    lines = 0  # latency on more cores: one test set shows what threads do
+
+                def measure(system: Contender = system, lines: int = lines) -> dict[str, Any]:
+                    single = spread(sources, lines) if lines else []
+                    done = measured(processes, system, picks[system.name], sources, single)
+                    texts = done.pop("texts")
+                    return {**done, "sentences": len(texts), "bleu": score(texts, references)}
+
+                results.part(f"{count} cores/{corpus}/{number}/{system.name}", measure)
+    processes.close()
+
+
+def main() -> None:
+    """Measure, and keep what was measured."""
+    parser = benchmarking.parser(str(__doc__))
+    arguments = parser.parse_args()
+    options = benchmarking.options(arguments)
+    models = None
+    if options.checkpoint:
+        models = peers.prepared(load_bundle(options.bundle), options.checkpoint, options.folder)
+    else:
+        print("no --checkpoint: without CTranslate2 and fairseq", file=sys.stderr)
+    bench(options, QUICK if options.quick else FULL, models)
+
+
+if __name__ == "__main__":
+    main()
