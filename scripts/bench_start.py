@@ -1,8 +1,8 @@
 """Cold start, memory and installed size of specmt, CTranslate2 and fairseq.
 
 Cold start: one line through a new process, from its start to its exit; in turn, over rounds. Peak memory: the largest
-resident set of that process, and of one that translates a test set. Installed size (`--installed-size`, minutes, needs a
-package index): what `pip install` adds to a new virtual environment.
+resident set of that process, and of one that translates a test set. Installed size (`--installed-size`, minutes, needs
+a package index): what `pip install` adds to a new virtual environment.
 
     python scripts/bench_start.py [--checkpoint FILE] [--bundle DIR] [--installed-size] [--quick]
 """

@@ -1,9 +1,9 @@
 """Latency, throughput and BLEU of specmt, CTranslate2 and fairseq on the same weights, cores and text.
 
-Every system is a process of its own pinned to the same cores (one core first, then all), warmed up, and run in turn over
-rounds whose order changes. A time spans text in to text out, tokenisation included. CTranslate2 gets the best of its
-threads, batch sizes and packed products (CT2_USE_EXPERIMENTAL_PACKED_GEMM), found on lines of the first test set; so
-does specmt with its batch sizes.
+Every system is a process of its own pinned to the same cores (one core first, then all), warmed up, and run in turn
+over rounds whose order changes. A time spans text in to text out, tokenisation included. CTranslate2 gets the best of
+its threads, batch sizes and packed products (CT2_USE_EXPERIMENTAL_PACKED_GEMM), found on lines of the first test set;
+so does specmt with its batch sizes.
 
     python scripts/bench_systems.py --checkpoint runs/NAME/verifier/verifier.pt [--bundle DIR] [--quick]
 """
@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import benchmarking
@@ -22,6 +23,7 @@ from benchmark_systems import Run, Setup, System, start
 from benchmarking import CORPORA, Options, Results, last_cores, rotated, spread
 
 from specmt.bundle import load_bundle
+from specmt.corpus import Pair
 
 BATCH_SIZES = (8, 16, 32, 64, 128)
 SPECMT = ("spec", "spec-strict", "ar", "beam5")
@@ -64,7 +66,12 @@ class Contender:
 
 
 def specmt(
-    options: Options, strategy: str, cores: list[int], engine: str = "onnx", precision: str = "fp32"
+    options: Options,
+    strategy: str,
+    cores: list[int],
+    engine: str = "onnx",
+    precision: str = "fp32",
+    device: str = "cpu",
 ) -> Contender:
     """A strategy of ours."""
     onnx = engine == "onnx"
@@ -74,10 +81,12 @@ def specmt(
         "engine": engine,
         "precision": precision,
         "threads": len(cores),
-        "device": "cpu",
+        "device": device,
     }
     setup = Setup("specmt", settings, tuple(cores))
-    name = f"specmt {strategy}" if onnx else f"specmt {strategy}, torch {precision}"
+    name = (
+        f"specmt {strategy}" if onnx else f"specmt {strategy}, torch {precision}{', GPU' if device == 'cuda' else ''}"
+    )
     stream = tuple(Candidate(setup, size, f"batch {size}") for size in (BATCH_SIZES if onnx else (32,)))
     return Contender(
         name, (Candidate(setup, 1, ""),), stream, not onnx or (strategy.startswith("beam") and len(cores) > 1)
@@ -132,6 +141,15 @@ def fairseq(options: Options, models: peers.Peers, beam: int, cores: list[int]) 
     return Contender(name, (Candidate(setup, 1, ""),), (Candidate(setup, 32, "batch 32"),), slow=True)
 
 
+def has_gpu() -> bool:
+    """Whether torch finds a CUDA device."""
+    try:
+        import torch
+    except ImportError:
+        return False
+    return torch.cuda.is_available()
+
+
 def contenders(options: Options, models: peers.Peers | None, cores: list[int]) -> Iterator[Contender]:
     """All systems for these cores; the slow ones run on one core only."""
     for strategy in SPECMT:
@@ -145,6 +163,9 @@ def contenders(options: Options, models: peers.Peers | None, cores: list[int]) -
         for beam in (1, 5) if models else ():
             assert models is not None
             yield fairseq(options, models, beam, cores)
+        if has_gpu():
+            for strategy in ("spec", "spec-strict", "ar"):
+                yield specmt(options, strategy, cores, "torch", "bf16", "cuda")
 
 
 class Processes:
@@ -163,14 +184,23 @@ class Processes:
                 self._systems[key].run(lines[: 4 * WARM_UP_LINES], batch_size)
         return self._systems[key].run(lines, batch_size)
 
-    def close(self, keep: Sequence[Candidate] = ()) -> None:
-        """End all processes but those of the candidates to keep."""
-        kept = {repr(candidate.setup) for candidate in keep}
-        for key in [key for key in self._systems if key not in kept]:
-            self._systems.pop(key).close()
+    def close(self) -> None:
+        """End all processes."""
+        for system in self._systems.values():
+            system.close()
+        self._systems.clear()
 
 
-def chosen(processes: Processes, candidates: Sequence[Candidate], lines: Sequence[str]) -> int:
+def choice(contender: Contender, lines: Sequence[str]) -> dict[str, Any]:
+    """The fastest ways to run a system, as places among its candidates, and what they are."""
+    processes = Processes()
+    ways = {"stream": contender.stream, "latency": contender.latency}
+    found = {kind: _fastest(processes, candidates, lines) for kind, candidates in ways.items()}
+    processes.close()
+    return {**found, "notes": {kind: ways[kind][place].note for kind, place in found.items()}}
+
+
+def _fastest(processes: Processes, candidates: Sequence[Candidate], lines: Sequence[str]) -> int:
     """The place of the fastest of the candidates: each runs twice, in turn, and its better time counts."""
     if len(candidates) == 1:
         return 0
@@ -183,13 +213,19 @@ def chosen(processes: Processes, candidates: Sequence[Candidate], lines: Sequenc
 
 
 def measured(
-    processes: Processes, contender: Contender, picks: dict[str, int], lines: Sequence[str], latency: Sequence[str]
+    processes: Processes, contender: Contender, picks: dict[str, Any], pairs: Sequence[Pair], latency_lines: int
 ) -> dict[str, Any]:
-    """One round of one system on one test set: a stream of `lines`, then `latency` lines one at a time."""
+    """One round of one system on one test set: all lines as a stream, then some of them one at a time."""
+    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
     stream_way, latency_way = contender.stream[picks["stream"]], contender.latency[picks["latency"]]
-    stream = processes.run(stream_way, lines, stream_way.batch_size)
-    marks = processes.run(latency_way, latency, 1).marks if latency else []
-    return {"stream_seconds": stream.seconds, "texts": stream.texts, "marks": marks}
+    stream = processes.run(stream_way, sources, stream_way.batch_size)
+    single = processes.run(latency_way, spread(sources, latency_lines), 1) if latency_lines else None
+    return {
+        "stream_seconds": stream.seconds,
+        "sentences": len(pairs),
+        "bleu": score(stream.texts, references),
+        "marks": single.marks if single else [],
+    }
 
 
 def score(texts: Sequence[str], references: Sequence[str]) -> float:
@@ -201,7 +237,7 @@ def score(texts: Sequence[str], references: Sequence[str]) -> float:
 
 def bench(options: Options, sampling: Sampling, models: peers.Peers | None) -> None:
     """Measure everything on one core, then on all."""
-    results = Results(options, "systems", {"sampling": vars(sampling), "corpora": list(CORPORA)})
+    results = Results(options, "systems", {"sampling": asdict(sampling), "corpora": list(CORPORA)})
     sets = {name: benchmarking.corpus(options, name, sampling.lines) for name in CORPORA}
     first = [pair.source for pair in next(iter(sets.values()))]
     if models:
@@ -221,38 +257,27 @@ def _bench_cores(
     sampling: Sampling,
     models: peers.Peers | None,
     results: Results,
-    sets: dict[str, Any],
+    sets: dict[str, list[Pair]],
     count: int,
 ) -> None:
     systems = list(contenders(options, models, last_cores(count)))
-    choosing = spread([pair.source for pair in next(iter(sets.values()))], sampling.choosing_lines)
-    processes, picks = Processes(), {}
-    for system in systems:
-
-        def choose(system: Contender = system) -> dict[str, Any]:
-            ways = {"stream": system.stream, "latency": system.latency}
-            found: dict[str, Any] = {kind: chosen(processes, ways[kind], choosing) for kind in ways}
-            processes.close()
-            return {**found, "notes": {kind: ways[kind][found[kind]].note for kind in ways}}
-
-        picks[system.name] = results.part(f"{count} cores/choice/{system.name}", choose)
+    first = next(iter(sets))
+    choosing = spread([pair.source for pair in sets[first]], sampling.choosing_lines)
+    picks = {
+        system.name: results.part(f"{count} cores/choice/{system.name}", partial(choice, system, choosing))
+        for system in systems
+    }
+    processes = Processes()
     for number in range(sampling.rounds):
         for corpus, pairs in sets.items():
-            sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
             for system in rotated(systems, number):
                 if system.slow and number > 0:
                     continue
                 lines = sampling.latency_lines // (5 if system.slow else 1)
-                if count > 1 and corpus != next(iter(sets)):
+                if count > 1 and corpus != first:
                     lines = 0  # latency on more cores: one test set shows what threads do
-
-                def measure(system: Contender = system, lines: int = lines) -> dict[str, Any]:
-                    single = spread(sources, lines) if lines else []
-                    done = measured(processes, system, picks[system.name], sources, single)
-                    texts = done.pop("texts")
-                    return {**done, "sentences": len(texts), "bleu": score(texts, references)}
-
-                results.part(f"{count} cores/{corpus}/{number}/{system.name}", measure)
+                part = partial(measured, processes, system, picks[system.name], pairs, lines)
+                results.part(f"{count} cores/{corpus}/{number}/{system.name}", part)
     processes.close()
 
 

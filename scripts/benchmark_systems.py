@@ -1,6 +1,6 @@
-"""The translation programs that are compared, each in a process of its own on cores of its own, text in and text out.
+"""The translation programs that are compared, each in a process of its own, text in and text out.
 
-A `Worker` is this file run as a program: it loads one tool, then answers a JSON line (lines, batch size) with a JSON line
+A `Worker` is this file run as a program: it loads one tool, then answers a JSON line (lines, batch size) with another
 (texts and times). The clock runs inside it, from text to text. fairseq-interactive is its own program; its clock runs
 around the pipe, which costs some tens of microseconds of its tens of milliseconds.
 """

@@ -1,4 +1,4 @@
-"""The other tools' models: the fairseq checkpoint in a folder that fairseq takes, and converted by CTranslate2's own tool.
+"""The other tools' models: the fairseq checkpoint beside what fairseq needs, and converted by CTranslate2's own tool.
 
 Also whether a bundle and a checkpoint hold the same verifier.
 """
@@ -94,8 +94,8 @@ def same_weights(bundle_path: Path, checkpoint: Path, peers: Peers, lines: Seque
     """How the bundle's verifier and the checkpoint's compare: weights one by one, and greedy tokens on `lines`.
 
     `farthest_in_steps`: the largest distance of a weight from the checkpoint's, in steps of its row's 8-bit integers:
-    at most 0.5 where the bundle holds the checkpoint's weights rounded. `same_tokens`: lines on which our torch engine in
-    float32, on the checkpoint's own weights, and CTranslate2 in float32 give the same tokens.
+    at most 0.5 where the bundle holds the checkpoint's weights rounded. `same_tokens`: lines on which our torch engine
+    in float32, on the checkpoint's own weights, and CTranslate2 in float32 give the same tokens.
     """
     import torch
 
