@@ -10,11 +10,11 @@ a package index): what `pip install` adds to a new virtual environment.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +40,20 @@ for result in translator.translate_batch(lines, beam_size=int(beam), max_batch_s
 FAIRSEQ_PROGRAM = "from specmt.fairseq_backend import compat; from fairseq_cli.interactive import cli_main; cli_main()"
 
 
+# A process's peak counts from the fork, when it is still a copy of its parent: the parent must be small.
+LAUNCHER = """
+import json, os, sys, time
+result, cores, *command = sys.argv[1:]
+os.sched_setaffinity(0, json.loads(cores))
+begun = time.perf_counter()
+_, status, usage = os.wait4(os.posix_spawn(command[0], command, os.environ), 0)
+seconds = time.perf_counter() - begun
+with open(result, "w") as stream:
+    json.dump({"seconds": seconds, "peak_mib": usage.ru_maxrss / 1024}, stream)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
 @dataclass(frozen=True)
 class Process:
     """How a process went."""
@@ -47,7 +61,6 @@ class Process:
     seconds: float
     peak_mib: float
     """Largest resident set."""
-    output: str
 
 
 def programs(options: Options, models: peers.Peers | None) -> dict[str, list[str]]:
@@ -81,23 +94,15 @@ def run(command: Sequence[str], text: str, cores: Sequence[int]) -> Process:
         "PYTHONWARNINGS": "ignore",
         "LOGLEVEL": "WARNING",  # of fairseq
     }
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as source, tempfile.TemporaryFile("w+") as target:
-        source.write(text)
-        source.seek(0)
-        begun = time.perf_counter()
-        process = subprocess.Popen(
-            ["taskset", "--cpu-list", ",".join(map(str, cores)), *command],
-            stdin=source,
-            stdout=target,
-            env=environment,
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - begun
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise RuntimeError(f"{command}: exit code {process.returncode}")
-        target.seek(0)
-        return Process(seconds, usage.ru_maxrss / 1024, target.read())
+    with tempfile.TemporaryDirectory() as folder:
+        source, target, result = (Path(folder) / name for name in ("source", "target", "result"))
+        source.write_text(text, encoding="utf-8")
+        launcher = [sys.executable, "-S", "-E", "-c", LAUNCHER, str(result), json.dumps(list(cores)), *command]
+        with source.open("rb") as stdin, target.open("wb") as stdout:
+            subprocess.run(launcher, stdin=stdin, stdout=stdout, env=environment, check=True)
+        if not target.read_text(encoding="utf-8").strip():
+            raise RuntimeError(f"{command}: no output")
+        return Process(**json.loads(result.read_text()))
 
 
 def cold_starts(commands: dict[str, list[str]], rounds: int, cores: Sequence[int]) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def latency_rows(parts: Parts, cores: int) -> Iterator[list[str]]:
                 f"{p50:.1f}",
                 f"{p95:.1f}",
                 f"{runs[0]['bleu']:.1f}",
-                _ratio(rounds.get(PEER), runs, lambda run: fmean(run["marks"])),
+                _ratio(rounds.get(PEER), runs, _latency_ratio),
             ]
 
 
@@ -76,17 +76,29 @@ def throughput_rows(parts: Parts) -> Iterator[list[str]]:
             rounds = rounds_of(parts, cores, corpus)
             for name, runs in rounds.items():
                 speeds = [run["sentences"] / run["stream_seconds"] for run in runs]
-                ratio = _ratio(rounds.get(PEER), runs, lambda run: float(run["stream_seconds"]))
+                ratio = _ratio(rounds.get(PEER), runs, _stream_ratio)
                 yield [str(cores), corpus, name, with_range(speeds), f"{runs[0]['bleu']:.1f}", ratio]
 
 
+def _latency_ratio(theirs: dict[str, Any], ours: dict[str, Any]) -> float:
+    """Of mean times, over the lines that both translated: a slow system translates every so many of the peer's."""
+    shared = theirs["marks"][:: max(1, len(theirs["marks"]) // len(ours["marks"]))]
+    return fmean(shared) / fmean(ours["marks"])
+
+
+def _stream_ratio(theirs: dict[str, Any], ours: dict[str, Any]) -> float:
+    return float(theirs["stream_seconds"] / ours["stream_seconds"])
+
+
 def _ratio(
-    peer: Sequence[dict[str, Any]] | None, runs: Sequence[dict[str, Any]], of: Callable[[dict[str, Any]], float]
+    peer: Sequence[dict[str, Any]] | None,
+    runs: Sequence[dict[str, Any]],
+    ratio: Callable[[dict[str, Any], dict[str, Any]], float],
 ) -> str:
     """The peer's time over this one's, round by round."""
     if not peer:
         return "–"
-    return with_range([of(theirs) / of(ours) for theirs, ours in zip(peer, runs, strict=False)], 2)
+    return with_range([ratio(theirs, ours) for theirs, ours in zip(peer, runs, strict=False)], 2)
 
 
 def latency(sections: Parts) -> str:
