@@ -23,6 +23,7 @@ from typing import Any
 
 import benchmarking
 import peers
+from benchmark_systems import FAIRSEQ_PROGRAM
 from benchmarking import ROOT, Options, Results, last_cores, rotated
 
 from specmt.bundle import load_bundle
@@ -37,7 +38,6 @@ lines = [pieces.encode(line.strip(), out_type=str) for line in sys.stdin]
 for result in translator.translate_batch(lines, beam_size=int(beam), max_batch_size=32):
     print(pieces.decode(result.hypotheses[0]))
 """
-FAIRSEQ_PROGRAM = "from specmt.fairseq_backend import compat; from fairseq_cli.interactive import cli_main; cli_main()"
 
 
 # A process's peak counts from the fork, when it is still a copy of its parent: the parent must be small.
@@ -92,7 +92,6 @@ def run(command: Sequence[str], text: str, cores: Sequence[int]) -> Process:
         "OMP_NUM_THREADS": str(len(cores)),
         "PYTHONPATH": str(ROOT),
         "PYTHONWARNINGS": "ignore",
-        "LOGLEVEL": "WARNING",  # of fairseq
     }
     with tempfile.TemporaryDirectory() as folder:
         source, target, result = (Path(folder) / name for name in ("source", "target", "result"))

@@ -18,6 +18,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 SCRIPTS = Path(__file__).parent
+FAIRSEQ_PROGRAM = """
+import logging
+from specmt.fairseq_backend import compat
+from fairseq_cli.interactive import cli_main
+logging.disable(logging.INFO)
+cli_main()
+"""
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,6 @@ def _process(setup: Setup, command: Sequence[str]) -> subprocess.Popen[str]:
         "PYTHONPATH": os.pathsep.join([str(SCRIPTS.parent), str(SCRIPTS)]),
         "PYTHONUNBUFFERED": "1",
         "PYTHONWARNINGS": "ignore",
-        "LOGLEVEL": "WARNING",  # of fairseq
         **setup.environment,
     }
     pinned = ["taskset", "--cpu-list", ",".join(map(str, setup.cores)), sys.executable, *command]
@@ -130,7 +136,6 @@ class FairseqInteractive:
 
     def _started(self, buffer: int, batch_size: int) -> subprocess.Popen[str]:
         settings = self._setup.settings
-        program = "from specmt.fairseq_backend import compat; from fairseq_cli.interactive import cli_main; cli_main()"
         arguments = (
             *(settings["data"], "--path", settings["checkpoint"], "--cpu", "--task", "translation"),
             *("--source-lang", "de", "--target-lang", "en", "--beam", str(settings["beam"])),
@@ -138,7 +143,7 @@ class FairseqInteractive:
             *("--max-len-a", "2", "--max-len-b", "10"),
             *("--buffer-size", str(buffer), "--batch-size", str(batch_size)),
         )
-        return _process(self._setup, ["-c", program, *arguments])
+        return _process(self._setup, ["-c", FAIRSEQ_PROGRAM, *arguments])
 
     def close(self) -> None:
         """See `System.close`."""

@@ -145,8 +145,8 @@ def spread(items: Sequence[T], count: int) -> list[T]:
 
 
 def rotated(items: Sequence[T], places: int) -> list[T]:
-    """The items from another first one; every second time in reverse."""
-    first = places % len(items)
+    """The items there, back, then from the next one on there, back: no one always goes first or after the same."""
+    first = places // 2 % len(items)
     turned = [*items[first:], *items[:first]]
     return turned[::-1] if places % 2 else turned
 
