@@ -46,8 +46,8 @@ format: .venv/.dev  ## put imports and layout right
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/.dev  ## measure (resumes; CHECKPOINT=verifier.pt for other tools, BENCH=--quick to try) and write docs/benchmarks.md
-	$(BIN)/python -c 'import ctranslate2' 2> /dev/null || $(PIP_INSTALL) ctranslate2
+bench: .venv/.dev  ## measure what has not been measured, and write docs/benchmarks.md (minutes; see above)
+	$(BIN)/python -c 'import ctranslate2' 2> /dev/null || $(PIP_INSTALL) --editable '.[bench]'
 	@set -e; for script in $(sort $(wildcard scripts/bench_*.py)); do \
 	  $(BIN)/python "$$script" $(addprefix --checkpoint ,$(CHECKPOINT)) $(addprefix --bundle ,$(BUNDLE)) $(BENCH); done
 	@$(BIN)/python scripts/write_benchmarks.py

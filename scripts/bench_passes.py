@@ -115,18 +115,18 @@ def their_costs(milliseconds: dict[str, float], beam: int) -> dict[str, float] |
     return min(found, key=lambda costs: costs["step"]) if found else None
 
 
-def size(architecture: Architecture, template: Path | None, rounds: int, batch_size: int) -> dict[str, Any]:
-    """All costs of one size, in milliseconds."""
+def size(architecture: Architecture, template: Path | None, rounds: int) -> dict[str, Any]:
+    """All costs of one size at batch size 1, in milliseconds."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save_weights(random_weights(architecture), folder / WEIGHTS)
         export_graphs(folder, architecture, sentences(architecture, 4, 8))
         engine = OnnxEngine(architecture, folder)
-        sources = sentences(architecture, batch_size, SOURCE_TOKENS)
+        sources = sentences(architecture, 1, SOURCE_TOKENS)
         rows = engine.encode(sources)
-        engine.verify(rows, np.full((batch_size, READ_TOKENS), 9), 1)
-        engine.commit(rows, np.full(batch_size, READ_TOKENS))
-        workers = _workers(architecture, template, folder, batch_size) if template else {}
+        engine.verify(rows, np.full((1, READ_TOKENS), 9), 1)
+        engine.commit(rows, np.full(1, READ_TOKENS))
+        workers = _workers(architecture, template, folder) if template else {}
         milliseconds = measured(dict(passes(engine, rows, sources, BETA)), their_calls(workers), rounds)
         for worker in workers.values():
             worker.close()
@@ -135,10 +135,10 @@ def size(architecture: Architecture, template: Path | None, rounds: int, batch_s
     return {"ours": ours, "CTranslate2": theirs}
 
 
-def _workers(architecture: Architecture, template: Path, folder: Path, batch_size: int) -> dict[str, Worker]:
+def _workers(architecture: Architecture, template: Path, folder: Path) -> dict[str, Worker]:
     peers.random_checkpoint(architecture, template, folder)
     peers.convert(folder / "verifier.pt", folder, folder / "converted", "int8")
-    settings = {"model": str(folder / "converted"), "source_tokens": SOURCE_TOKENS, "batch_size": batch_size}
+    settings = {"model": str(folder / "converted"), "source_tokens": SOURCE_TOKENS}
     return {
         f"{beam} {packed}": Worker(
             Setup(
@@ -177,11 +177,9 @@ def main() -> None:
     settings = {"draft_lengths": DRAFT_LENGTHS, "sizes": {key: asdict(value) for key, value in sizes.items()}}
     results = Results(options, "passes", settings)
     results.part("emitted tokens", lambda: emitted(options))
+    rounds = 3 if options.quick else 30
     for key, architecture in sizes.items():
-        for batch_size in (1, 16):
-            template = options.checkpoint if batch_size == 1 else None
-            rounds = 3 if options.quick else 30
-            results.part(f"batch {batch_size}/{key}", partial(size, architecture, template, rounds, batch_size))
+        results.part(f"size/{key}", partial(size, architecture, options.checkpoint, rounds))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from benchmarking import CORPORA, Options, Results, last_cores, rotated, spread
 from specmt.bundle import load_bundle
 from specmt.corpus import Pair
 
-BATCH_SIZES = (8, 16, 32, 64, 128)
+BATCH_SIZES = (16, 32, 64, 128)
 SPECMT = ("spec", "spec-strict", "ar", "beam5")
 WARM_UP_LINES = 20
 

@@ -214,13 +214,13 @@ class _CTranslate2:
 
 
 class _Steps:
-    """CTranslate2 on made-up sources for a fixed number of steps: what encoding and a step cost."""
+    """CTranslate2 on a made-up source for a fixed number of steps: what encoding and a step cost."""
 
-    def __init__(self, model: str, beam: int, source_tokens: int, batch_size: int) -> None:
+    def __init__(self, model: str, beam: int, source_tokens: int) -> None:
         import ctranslate2
 
         self._translator = ctranslate2.Translator(model, compute_type="int8", inter_threads=1, intra_threads=1)
-        self._sources = [[f"t{5 + place}" for place in range(source_tokens - 1)]] * batch_size
+        self._sources = [[f"t{5 + place}" for place in range(source_tokens - 1)]]
         self._beam = beam
 
     def seconds(self, steps: int) -> float:

@@ -167,8 +167,8 @@ def passes(sections: Parts) -> str:
 
 def _sizes(sections: Parts) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, part in sections["passes"]["parts"].items():
-        if name.startswith("batch 1/"):
-            yield name.removeprefix("batch 1/"), part
+        if name.startswith("size/"):
+            yield name.removeprefix("size/"), part
 
 
 def _lengths(sections: Parts) -> list[int]:
