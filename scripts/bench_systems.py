@@ -10,7 +10,9 @@ so does specmt with its batch sizes.
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +22,7 @@ from typing import Any
 import benchmarking
 import peers
 from benchmark_systems import Run, Setup, System, start
-from benchmarking import CORPORA, Options, Results, last_cores, rotated, spread
+from benchmarking import CORPORA, ROOT, Options, Results, last_cores, rotated, spread
 
 from specmt.bundle import load_bundle
 from specmt.corpus import Pair
@@ -72,12 +74,14 @@ def specmt(
     engine: str = "onnx",
     precision: str = "fp32",
     device: str = "cpu",
+    draft_length: int | None = None,
 ) -> Contender:
     """A strategy of ours."""
     onnx = engine == "onnx"
     settings = {
         "bundle": str(options.bundle),
         "strategy": strategy,
+        "draft_length": draft_length,
         "engine": engine,
         "precision": precision,
         "threads": len(cores),
@@ -87,9 +91,12 @@ def specmt(
     name = (
         f"specmt {strategy}" if onnx else f"specmt {strategy}, torch {precision}{', GPU' if device == 'cuda' else ''}"
     )
-    stream = tuple(Candidate(setup, size, f"batch {size}") for size in (BATCH_SIZES if onnx else (32,)))
+    tuned = f"k = {draft_length}" if draft_length else ""
+    stream = tuple(
+        Candidate(setup, size, f"batch {size}{tuned and f', {tuned}'}") for size in (BATCH_SIZES if onnx else (32,))
+    )
     return Contender(
-        name, (Candidate(setup, 1, ""),), stream, not onnx or (strategy.startswith("beam") and len(cores) > 1)
+        name, (Candidate(setup, 1, tuned),), stream, not onnx or (strategy.startswith("beam") and len(cores) > 1)
     )
 
 
@@ -150,10 +157,10 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def contenders(options: Options, models: peers.Peers | None, cores: list[int]) -> Iterator[Contender]:
-    """All systems for these cores; the slow ones run on one core only."""
+def contenders(options: Options, models: peers.Peers | None, cores: list[int], tuned: int) -> Iterator[Contender]:
+    """All systems for these cores; the slow ones run on one core only. `tuned`: the draft length of strict."""
     for strategy in SPECMT:
-        yield specmt(options, strategy, cores)
+        yield specmt(options, strategy, cores, draft_length=tuned if strategy == "spec-strict" else None)
     for beam in (1, 5) if models else ():
         assert models is not None
         yield ctranslate2(options, models, beam, cores)
@@ -189,6 +196,16 @@ class Processes:
         for system in self._systems.values():
             system.close()
         self._systems.clear()
+
+
+def tuned_draft_length(options: Options) -> dict[str, Any]:
+    """What `specmt tune` finds on one core; kept apart from the user's own."""
+    command = [sys.executable, "-m", "specmt", "tune", str(options.bundle), "--format", "json"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(options.folder / "cache"), "PYTHONPATH": str(ROOT)}
+    pinned = ["taskset", "--cpu-list", str(last_cores(1)[0]), *command]
+    done = subprocess.run(pinned, env=environment, check=True, capture_output=True, text=True)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return {"draft_length": result["draft_length"], "emission": result["emission"]["source"]}
 
 
 def choice(contender: Contender, lines: Sequence[str]) -> dict[str, Any]:
@@ -237,7 +254,8 @@ def score(texts: Sequence[str], references: Sequence[str]) -> float:
 
 def bench(options: Options, sampling: Sampling, models: peers.Peers | None) -> None:
     """Measure everything on one core, then on all."""
-    results = Results(options, "systems", {"sampling": asdict(sampling), "corpora": list(CORPORA)})
+    settings = {"sampling": asdict(sampling), "corpora": list(CORPORA), "batch_sizes": BATCH_SIZES}
+    results = Results(options, "systems", settings)
     sets = {name: benchmarking.corpus(options, name, sampling.lines) for name in CORPORA}
     first = [pair.source for pair in next(iter(sets.values()))]
     if models:
@@ -260,7 +278,8 @@ def _bench_cores(
     sets: dict[str, list[Pair]],
     count: int,
 ) -> None:
-    systems = list(contenders(options, models, last_cores(count)))
+    tuned = results.part("tuned", partial(tuned_draft_length, options))["draft_length"]
+    systems = list(contenders(options, models, last_cores(count), tuned))
     first = next(iter(sets))
     choosing = spread([pair.source for pair in sets[first]], sampling.choosing_lines)
     picks = {

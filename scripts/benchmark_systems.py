@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -177,12 +177,22 @@ class _Tool(Protocol):
 
 
 class _Specmt:
-    def __init__(self, bundle: str, strategy: str, engine: str, precision: str, threads: int, device: str) -> None:
+    def __init__(
+        self,
+        bundle: str,
+        strategy: str,
+        draft_length: int | None,
+        engine: str,
+        precision: str,
+        threads: int,
+        device: str,
+    ) -> None:
         from specmt.evaluation import strategy_settings
         from specmt.translator import load_translator
 
         self._translator = load_translator(Path(bundle), device, precision, threads, engine)
-        self._settings = strategy_settings(strategy, self._translator.defaults)
+        settings = strategy_settings(strategy, self._translator.defaults)
+        self._settings = replace(settings, draft_length=draft_length) if draft_length else settings
 
     def translate(self, lines: Sequence[str], batch_size: int) -> Iterator[str]:
         for translation in self._translator.translate(lines, self._settings, batch_size):

@@ -1,7 +1,8 @@
 """What the `bench_*.py` scripts share: their options, results that survive an interruption, cores, spreads.
 
 Each script measures one section and keeps it as `FOLDER/SECTION.json`, part by part: interrupted, it goes on where it
-stopped; run again with the same settings, it measures nothing. `write_benchmarks.py` turns the files into a document.
+stopped; run again with the same settings, bundle and `specmt`, it measures nothing. `write_benchmarks.py` turns the
+files into a document.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -99,7 +101,9 @@ class Results:
 
 
 def _digests(options: Options) -> dict[str, str]:
-    digests = {"bundle": file_digest(options.bundle / "manifest.json")}
+    sources = sorted((ROOT / "specmt").rglob("*.py"))
+    code = sha256("".join(file_digest(path) for path in sources).encode()).hexdigest()
+    digests = {"specmt": code, "bundle": file_digest(options.bundle / "manifest.json")}
     if options.checkpoint:
         digests["checkpoint"] = file_digest(options.checkpoint)
     return digests
