@@ -4,11 +4,16 @@
 #   TORCH_INDEX  where pip may also look for torch. On Linux the wheel of PyPI brings gigabytes of CUDA, so the default
 #                is the index of CPU builds where it answers within 3 seconds, else none. For CUDA: make dev TORCH_INDEX=
 #   ARGS         passed on to pytest                                         make test ARGS="-k smoke -x"
+#   CHECKPOINT   fairseq checkpoint of the verifier, for `make bench`        make bench CHECKPOINT=runs/NAME/verifier/verifier.pt
+#   BUNDLE       the pair to measure, if not the bundled one;  BENCH  other options of scripts/bench_*.py, such as --quick
 
 PYTHON ?= python3
 CPU_TORCH := https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?= $(shell curl -fsIL -m 3 -o /dev/null $(CPU_TORCH)/torch/ 2>/dev/null && echo $(CPU_TORCH))
 ARGS ?=
+CHECKPOINT ?=
+BUNDLE ?=
+BENCH ?=
 
 BIN := .venv/bin
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt
@@ -41,8 +46,11 @@ format: .venv/.dev  ## put imports and layout right
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/.dev  ## run every scripts/bench_*.py
-	@set -e; for script in $(wildcard scripts/bench_*.py); do echo "# $$script"; $(BIN)/python "$$script"; done
+bench: .venv/.dev  ## measure what has not been measured, and write docs/benchmarks.md (minutes; see above)
+	$(BIN)/python -c 'import ctranslate2' 2> /dev/null || $(PIP_INSTALL) --editable '.[bench]'
+	@set -e; for script in $(sort $(wildcard scripts/bench_*.py)); do \
+	  $(BIN)/python "$$script" $(addprefix --checkpoint ,$(CHECKPOINT)) $(addprefix --bundle ,$(BUNDLE)) $(BENCH); done
+	@$(BIN)/python scripts/write_benchmarks.py
 
 clean:  ## remove .venv, build products and caches; data/corpora and runs stay
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

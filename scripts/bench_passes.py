@@ -1,37 +1,51 @@
-"""What each pass of the onnx engine costs, by window and batch size, for three sizes of random pairs.
+"""What each pass costs by draft length, for three sizes of random pairs, beside CTranslate2's step at the same sizes.
 
-Times are in milliseconds on one thread: medians over rounds in which every pass is run once, so that a busy neighbour
-slows all of them alike. Read the ratios to the autoregressive step. Weights do not change the cost, so random ones do.
+Times are in milliseconds on one core: medians over rounds in which every pass is run once, so that a busy neighbour
+slows all of them alike. Weights do not change the cost, so random ones do: exported by `specmt.engines.onnx_export` for
+us, as a fairseq checkpoint through CTranslate2's own converter for it (with `--checkpoint`, whose settings serve as
+a template). Also how many tokens the given bundle emits at each draft length, to turn passes into time a token.
+
+    python scripts/bench_passes.py [--checkpoint FILE] [--bundle DIR] [--quick]
 """
 
 from __future__ import annotations
 
-import argparse
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import benchmarking
 import numpy as np
+import peers
+from benchmark_systems import Setup, Worker
+from benchmarking import CORPORA, Options, Results, last_cores
 
 from specmt.architecture import Architecture
-from specmt.bundle import WEIGHTS
+from specmt.bundle import WEIGHTS, load_bundle
 from specmt.engines.base import FloatArray
 from specmt.engines.onnx_engine import OnnxEngine, OnnxRows
 from specmt.engines.onnx_export import export_graphs
+from specmt.translator import DecodingSettings, load_translator
+from specmt.tuning import counted_emission
 from specmt.vocabulary import EOS_ID
 from specmt.weights import expected_shapes, save_weights
 
-SIZES = {
-    "6+3 x d256": Architecture(8000, 256, 4, 1024, 6, 3, 1, 25, 64),
-    "6+6 x d512": Architecture(32000, 512, 8, 2048, 6, 6, 1, 25, 64),
-    "12+2 x d512": Architecture(32000, 512, 8, 2048, 12, 2, 1, 25, 64),
+LARGE = {
+    "6+6 × d512, 32,000 pieces": Architecture(32000, 512, 8, 2048, 6, 6, 1, 25, 64),
+    "12+2 × d512, 32,000 pieces": Architecture(32000, 512, 8, 2048, 12, 2, 1, 25, 64),
 }
-DRAFT_LENGTHS = (1, 3, 5, 8, 12, 16, 25)
+DRAFT_LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25)
 SOURCE_TOKENS = 20
 READ_TOKENS = 10
 """Target tokens that stand in the caches when a pass is timed."""
+STEPS = (5, 45)
+"""Lengths between which CTranslate2's step is the slope, and its encoder what is left."""
+BETA = 3
 
 
 def random_weights(architecture: Architecture) -> dict[str, FloatArray]:
@@ -64,52 +78,108 @@ def passes(
         yield f"both {length}", partial(engine.draft_and_verify, rows, last_ids, length, beta)
 
 
-def measured(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+def their_calls(workers: dict[str, Worker]) -> dict[str, Callable[[], float]]:
+    """CTranslate2 on so many steps, by its settings; each call gives its seconds."""
+    return {
+        f"{name} {steps}": partial(lambda worker, steps: float(worker.ask({"steps": steps})["seconds"]), worker, steps)
+        for name, worker in workers.items()
+        for steps in STEPS
+    }
+
+
+def measured(
+    calls: dict[str, Callable[[], object]], theirs: dict[str, Callable[[], float]], rounds: int
+) -> dict[str, float]:
     """Median milliseconds of each call over interleaved rounds, the first two of which only warm up."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
+    times: dict[str, list[float]] = {name: [] for name in (*calls, *theirs)}
     for _ in range(rounds + 2):
         for name, call in calls.items():
             call()  # what the call before left in the processor's caches is not this one's affair
             begun = time.perf_counter()
             call()
             times[name].append((time.perf_counter() - begun) * 1e3)
+        for name, timed in theirs.items():
+            times[name].append(timed() * 1e3)
     return {name: float(np.median(taken[2:])) for name, taken in times.items()}
 
 
-def table(milliseconds: dict[str, float]) -> Iterator[str]:
-    """A Markdown table: a line a draft length, and the cost of an iteration in autoregressive steps."""
-    step = milliseconds["step"]
-    yield f"encode {SOURCE_TOKENS} tokens {milliseconds['encode']:.2f} ms, step {step:.3f} ms"
-    yield ""
-    yield "| k | draft | verify | draft and verify in one call | in steps |"
-    yield "|---|---|---|---|---|"
-    for length in DRAFT_LENGTHS:
-        draft, verify, both = (milliseconds[f"{name} {length}"] for name in ("draft", "verify", "both"))
-        yield f"| {length} | {draft:.3f} | {verify:.3f} | {both:.3f} | {both / step:.2f} |"
+def their_costs(milliseconds: dict[str, float], beam: int) -> dict[str, float] | None:
+    """CTranslate2's encoder and step, of its faster way to multiply; None if it was not measured."""
+    short, long = STEPS
+    found = []
+    for packed in ("0", "1"):
+        times = [milliseconds.get(f"{beam} {packed} {steps}") for steps in STEPS]
+        if times[0] is not None and times[1] is not None:
+            step = (times[1] - times[0]) / (long - short)
+            found.append({"step": step, "encode": times[0] - short * step})
+    return min(found, key=lambda costs: costs["step"]) if found else None
+
+
+def size(architecture: Architecture, template: Path | None, rounds: int) -> dict[str, Any]:
+    """All costs of one size at batch size 1, in milliseconds."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        save_weights(random_weights(architecture), folder / WEIGHTS)
+        export_graphs(folder, architecture, sentences(architecture, 4, 8))
+        engine = OnnxEngine(architecture, folder)
+        sources = sentences(architecture, 1, SOURCE_TOKENS)
+        rows = engine.encode(sources)
+        engine.verify(rows, np.full((1, READ_TOKENS), 9), 1)
+        engine.commit(rows, np.full(1, READ_TOKENS))
+        workers = _workers(architecture, template, folder) if template else {}
+        milliseconds = measured(dict(passes(engine, rows, sources, BETA)), their_calls(workers), rounds)
+        for worker in workers.values():
+            worker.close()
+    theirs = {str(beam): their_costs(milliseconds, beam) for beam in (1, 5)}
+    ours = {key: value for key, value in milliseconds.items() if not key[0].isdigit()}
+    return {"ours": ours, "CTranslate2": theirs}
+
+
+def _workers(architecture: Architecture, template: Path, folder: Path) -> dict[str, Worker]:
+    peers.random_checkpoint(architecture, template, folder)
+    peers.convert(folder / "verifier.pt", folder, folder / "converted", "int8")
+    settings = {"model": str(folder / "converted"), "source_tokens": SOURCE_TOKENS}
+    return {
+        f"{beam} {packed}": Worker(
+            Setup(
+                "steps",
+                {**settings, "beam": beam},
+                tuple(last_cores(1)),
+                {"CT2_USE_EXPERIMENTAL_PACKED_GEMM": packed},
+            )
+        )
+        for beam in (1, 5)
+        for packed in ("0", "1")
+    }
+
+
+def emitted(options: Options) -> dict[str, Any]:
+    """Mean emitted tokens of the bundle by draft length, strict, and tokens of a sentence, on each test set."""
+    translator = load_translator(options.bundle)
+    found = {}
+    for name in CORPORA:
+        lines = [pair.source for pair in benchmarking.corpus(options, name, 20 if options.quick else 200)]
+        greedy = replace(DecodingSettings.from_defaults(translator.defaults), strategy="ar")
+        tokens = [len(done.ids) for done in translator.translate(lines, greedy, batch_size=16)]
+        emission = counted_emission(translator, lines, name)
+        found[name] = {**emission.to_json(), "target_tokens": float(np.mean(tokens))}
+    return found
 
 
 def main() -> None:
-    """Export, load and time each size."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 16])
-    parser.add_argument("--beta", type=int, default=3)
-    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
-    options = parser.parse_args()
-    for size in options.sizes:
-        architecture = SIZES[size]
-        with tempfile.TemporaryDirectory() as folder:
-            save_weights(random_weights(architecture), Path(folder) / WEIGHTS)
-            export_graphs(Path(folder), architecture, sentences(architecture, 4, 8))
-            engine = OnnxEngine(architecture, Path(folder))
-            for batch_size in options.batch_sizes:
-                sources = sentences(architecture, batch_size, SOURCE_TOKENS)
-                rows = engine.encode(sources)
-                engine.verify(rows, np.full((batch_size, READ_TOKENS), 9), 1)
-                engine.commit(rows, np.full(batch_size, READ_TOKENS))
-                calls = dict(passes(engine, rows, sources, options.beta))
-                print(f"\n### {size}, vocabulary {architecture.vocabulary_size}, batch {batch_size}\n")
-                print("\n".join(table(measured(calls, options.rounds))), flush=True)
+    """Measure each size, and keep what was measured."""
+    parser = benchmarking.parser(str(__doc__))
+    options = benchmarking.options(parser.parse_args())
+    own = replace(load_bundle(options.bundle).architecture, draft_length=25)
+    name = f"the bundle: {own.encoder_layers}+{own.decoder_layers} × d{own.width}, {own.vocabulary_size:,} pieces"
+    sizes = {name: own, **LARGE}
+    os.sched_setaffinity(0, last_cores(1))
+    settings = {"draft_lengths": DRAFT_LENGTHS, "sizes": {key: asdict(value) for key, value in sizes.items()}}
+    results = Results(options, "passes", settings)
+    results.part("emitted tokens", lambda: emitted(options))
+    rounds = 3 if options.quick else 30
+    for key, architecture in sizes.items():
+        results.part(f"size/{key}", partial(size, architecture, options.checkpoint, rounds))
 
 
 if __name__ == "__main__":

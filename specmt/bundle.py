@@ -80,6 +80,11 @@ class Bundle:
         return vocabulary
 
     @property
+    def digest(self) -> str:
+        """SHA-256 over the names and digests of the files: the same for the same model, wherever it stands."""
+        return hashlib.sha256(json.dumps(sorted(self.files.items())).encode()).hexdigest()
+
+    @property
     def has_graphs(self) -> bool:
         """Whether the onnx engine can run it."""
         return all(name in self.files for name in GRAPHS)

@@ -17,6 +17,7 @@ import typer
 
 from specmt.errors import InputError, SpecmtError, UsageError
 from specmt.files import atomic_path
+from specmt.tune_command import tune
 
 if TYPE_CHECKING:
     from specmt.translator import DecodingSettings, Translation, Translator
@@ -131,6 +132,8 @@ def translate(
 
     translator = _load(model, engine, device, precision, threads)
     settings = _settings(translator, strategy, draft_length, beta, tau, strict, beam, length_penalty, n_best)
+    if (settings.strategy, settings.beta, draft_length) == ("spec", 1, None):
+        settings = _tuned(translator, settings)
     lines = iterations = emitted = 0
     with _reading(input_path) as source, _writing(output_path) as target:
         chunks = LineStream(source, str(input_path or "standard input")).chunks(look_ahead(batch_size))
@@ -276,6 +279,9 @@ def export(
     print(bundle)
 
 
+app.command()(tune)
+
+
 # -- parts
 
 
@@ -309,6 +315,15 @@ def _settings(
     settings = DecodingSettings.from_defaults(translator.defaults)
     settings = replace(settings, **{key: value for key, value in given.items() if value is not None})
     return replace(settings, strategy=strategy.value, beam=beam, n_best=n_best).checked(translator.engine)
+
+
+def _tuned(translator: Translator, settings: DecodingSettings) -> DecodingSettings:
+    """Strict settings with the draft length that `specmt tune` found here, if it did: the text stays the same."""
+    from specmt import tuned
+
+    key = tuned.Key.here(translator.model_digest, translator.engine.name)
+    found = tuned.stored(key, translator.engine.max_draft_length)
+    return replace(settings, draft_length=found) if found else settings
 
 
 def _line(translation: Translation, output_format: OutputFormat, n_best: int) -> str:

@@ -7,14 +7,12 @@ Every strategy is timed over the same span, text in to text out, through `Transl
 from __future__ import annotations
 
 import gc
-import os
 import platform
 import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -23,6 +21,7 @@ import numpy as np
 from specmt.bundle import DecodingDefaults
 from specmt.engines.base import IntArray
 from specmt.errors import InputError, UsageError
+from specmt.machine import cpu_model, usable_cores
 from specmt.translator import DecodingSettings, Translation, Translator
 
 BASELINE = "ar"
@@ -355,8 +354,8 @@ def _machine(translator: Translator, threads: int | None) -> Machine:
         threads = torch.get_num_threads()
     engine = translator.engine.name
     return Machine(
-        cpu=_cpu_model(),
-        cores=_cores(),
+        cpu=cpu_model(),
+        cores=usable_cores(),
         threads=threads,
         os=platform.platform(),
         python=platform.python_version(),
@@ -364,17 +363,3 @@ def _machine(translator: Translator, threads: int | None) -> Machine:
         engine=engine,
         precision=engine.rpartition("-")[2],
     )
-
-
-def _cpu_model() -> str:
-    try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
-    except OSError:
-        found = None
-    return found[1] if found else platform.processor() or platform.machine()
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

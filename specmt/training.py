@@ -27,6 +27,7 @@ from specmt.fairseq_backend import binarise, checkpoints, driver
 from specmt.files import write_json
 from specmt.stages import Stage, exclusive
 from specmt.translator import load_translator
+from specmt.tuning import counted_emission
 from specmt.vocabulary import Vocabulary, train_vocabulary
 from specmt.weights import save_weights
 
@@ -323,9 +324,11 @@ class Pipeline:
         exported = load_bundle(self._folder("export") / "bundle")
         pairs = self._validation_pairs()
         pairs = pairs[:: max(1, len(pairs) // EVALUATED_LINES)][:EVALUATED_LINES]
+        translator = load_translator(exported.path, threads=self.config.runtime.threads)
+        sources = [pair.source for pair in pairs]
         result = evaluate(
-            load_translator(exported.path, threads=self.config.runtime.threads),
-            [pair.source for pair in pairs],
+            translator,
+            sources,
             [pair.target for pair in pairs],
             ["ar", "spec-strict", "spec"],
             batch_size=1,
@@ -333,6 +336,7 @@ class Pipeline:
             report=self.reporter.announce,
             threads=self.config.runtime.threads,
         ).to_json()
+        emission = counted_emission(translator, sources, "validation").to_json()
         write_bundle(
             self.bundle,
             languages=self.languages,
@@ -340,7 +344,7 @@ class Pipeline:
             decoding=exported.decoding,
             write_files=lambda folder: copy_files(exported, folder, exported.files),
             training=exported.training,
-            scores={"validation": _scores(result)},
+            scores={"validation": {**_scores(result), "emission": emission}},
         )
         write_json(self._folder("evaluate") / "evaluation.json", result)
 

@@ -95,12 +95,25 @@ class Translation:
 class Translator:
     """A loaded pair of models with its vocabulary."""
 
-    def __init__(self, engine: AnyEngine, vocabulary: Vocabulary, defaults: DecodingDefaults, workers: int = 1) -> None:
-        """`workers`: cores over which sentences are spread; for engines that use one core a call."""
+    def __init__(
+        self,
+        engine: AnyEngine,
+        vocabulary: Vocabulary,
+        defaults: DecodingDefaults,
+        workers: int = 1,
+        model_digest: str = "",
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            workers: cores over which sentences are spread; for engines that use one core a call.
+            model_digest: `Bundle.digest` of what was loaded.
+        """
         self.engine = engine
         self.vocabulary = vocabulary
         self.defaults = defaults
         self.workers = workers
+        self.model_digest = model_digest
 
     def translate(self, lines: Iterable[str], settings: DecodingSettings, batch_size: int) -> Iterator[Translation]:
         """Translations in the order of the lines, one for each.
@@ -137,7 +150,7 @@ class Translator:
         batch_size: int,
         max_batch_tokens: int | None,
     ) -> Iterator[Translation]:
-        requests = {index: request for index, line in chunk if (request := self._request(index, line))}
+        requests = {index: request for index, line in chunk if (request := self.request(index, line))}
         finished = self._decode(list(requests.values()), settings, batch_size, max_batch_tokens)
         hypotheses: dict[int, list[Hypothesis]] = {}
         for index, line in chunk:
@@ -149,7 +162,8 @@ class Translator:
                 hypotheses[done[0].request.index] = done
             yield self._translation(line, hypotheses.pop(index), settings)
 
-    def _request(self, index: int, line: str) -> Request | None:
+    def request(self, index: int, line: str) -> Request | None:
+        """What is decoded for a line; None if it is blank."""
         ids = self.vocabulary.encode(line)
         if not ids:
             return None
@@ -217,9 +231,10 @@ def load_translator(
     if engine == "auto":
         engine = "onnx" if bundle.has_graphs and (device, precision) == ("cpu", "fp32") else "torch"
     if engine == "onnx":
-        return Translator(_onnx_engine(bundle, device), bundle.vocabulary(), bundle.decoding, workers=threads)
-    loaded = _torch_engine(bundle, device, precision, threads)
-    return Translator(loaded, bundle.vocabulary(), bundle.decoding)
+        loaded, workers = _onnx_engine(bundle, device), threads
+    else:
+        loaded, workers = _torch_engine(bundle, device, precision, threads), 1
+    return Translator(loaded, bundle.vocabulary(), bundle.decoding, workers, bundle.digest)
 
 
 def _onnx_engine(bundle: Bundle, device: str) -> AnyEngine:

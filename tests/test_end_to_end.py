@@ -70,6 +70,15 @@ def test_the_smoke_pair_has_learned_its_language(evaluation: dict[str, Any]) -> 
     assert by_name["spec-strict"]["mean_emitted_tokens"] > 2
 
 
+def test_training_records_what_tune_goes_by(bundle: Path) -> None:
+    recorded = json.loads((bundle / "manifest.json").read_text())["scores"]["validation"]["emission"]
+    result = json.loads(specmt("tune", bundle, "--rounds", 1, "--format", "json").stdout)
+    assert "when it was trained" in result["emission"]["source"]
+    assert result["emission"]["by_draft_length"] == recorded["by_draft_length"]
+    assert len(recorded["by_draft_length"]) == len(result["timings"])
+    assert max(recorded["by_draft_length"]) > 2
+
+
 @pytest.mark.parametrize("engine", ["onnx", "torch"])
 def test_strict_speculation_equals_greedy_byte_for_byte(bundle: Path, engine: str) -> None:
     translate = ("translate", "-m", bundle, "--engine", engine)

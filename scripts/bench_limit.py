@@ -1,0 +1,201 @@
+"""How far decoding is from its limit, and where its time goes.
+
+The limit of a sentence at draft length k is its encoder pass and the fewest iterations that could emit its tokens,
+ceil(tokens / (k + 1)): every draft accepted, nothing around the passes. Each pass counts with what it takes here alone,
+run again and again on this sentence.
+
+The profile runs whole translations with a clock around each part: tokenise, encode, draft and verify (in one call, as
+the engine does it; and as two, to tell them apart), detokenise; bookkeeping is the rest: Python, acceptance, rows that
+come and go.
+
+    python scripts/bench_limit.py [--bundle DIR] [--quick]
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from statistics import median
+from typing import Any, TypeVar
+
+import benchmarking
+import numpy as np
+from benchmarking import CORPORA, Options, Results, last_cores
+
+from specmt.drafting import draft_and_verify
+from specmt.engines.base import AnyEngine, Candidates, IntArray, Lattice, Rows, Speculation
+from specmt.translator import DecodingSettings, Translator, load_translator
+from specmt.vocabulary import EOS_ID, Vocabulary
+
+T = TypeVar("T")
+ROUNDS = 3
+
+
+class Stopwatch:
+    """Seconds by part. Parts do not lie in one another."""
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+
+    def time(self, part: str, call: Callable[[], T]) -> T:
+        """Call, and count the time for `part`."""
+        begun = time.perf_counter()
+        result = call()
+        self.seconds[part] += time.perf_counter() - begun  # type: ignore[assignment]
+        return result
+
+
+class SeparateEngine:
+    """An engine whose passes are timed, drafts and verifies in two calls."""
+
+    def __init__(self, engine: AnyEngine, watch: Stopwatch) -> None:
+        self.engine = engine
+        self.watch = watch
+        self.name = engine.name
+        self.max_draft_length = engine.max_draft_length
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> Any:  # noqa: ANN401  (the engine's own rows)
+        """Timed as `encode`."""
+        return self.watch.time("encode", lambda: self.engine.encode(sources))
+
+    def draft(self, rows: Rows, last_ids: IntArray, draft_length: int) -> Lattice:
+        """Timed as `draft`."""
+        return self.watch.time("draft", lambda: self.engine.draft(rows, last_ids, draft_length))
+
+    def verify(self, rows: Rows, token_ids: IntArray, beta: int) -> Candidates:
+        """Timed as `verify`."""
+        return self.watch.time("verify", lambda: self.engine.verify(rows, token_ids, beta))
+
+    def commit(self, rows: Rows, counts: IntArray) -> None:
+        """Not timed: bookkeeping."""
+        self.engine.commit(rows, counts)
+
+    def select(self, rows: Rows, indices: IntArray) -> Any:  # noqa: ANN401  (the engine's own rows)
+        """Not timed: bookkeeping."""
+        return self.engine.select(rows, indices)
+
+    def reorder(self, rows: Rows, indices: IntArray) -> Any:  # noqa: ANN401  (the engine's own rows)
+        """Not timed: bookkeeping."""
+        return self.engine.reorder(rows, indices)
+
+    def join(self, rows: Rows, others: Rows) -> Any:  # noqa: ANN401  (the engine's own rows)
+        """Not timed: bookkeeping."""
+        return self.engine.join(rows, others)
+
+
+class FusedTimedEngine(SeparateEngine):
+    """The same where the engine drafts and verifies in one call."""
+
+    def draft_and_verify(self, rows: Rows, last_ids: IntArray, draft_length: int, beta: int) -> Speculation:
+        """Timed as `draft and verify`."""
+        call = partial(draft_and_verify, self.engine, rows, last_ids, draft_length, beta)
+        return self.watch.time("draft and verify", call)
+
+
+class TimedVocabulary:
+    """A vocabulary whose work is timed."""
+
+    def __init__(self, vocabulary: Vocabulary, watch: Stopwatch) -> None:
+        self._vocabulary, self._watch = vocabulary, watch
+
+    def encode(self, text: str) -> list[int]:
+        """Timed as `tokenise`."""
+        return self._watch.time("tokenise", lambda: self._vocabulary.encode(text))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Timed as `detokenise`."""
+        return self._watch.time("detokenise", lambda: self._vocabulary.decode(ids))
+
+
+def profile(
+    translator: Translator, lines: Sequence[str], settings: DecodingSettings, fused: bool, batch_size: int
+) -> dict[str, float]:
+    """Milliseconds a sentence by part, the median over rounds of each; `total` is text in to text out."""
+    rounds = []
+    for _ in range(ROUNDS + 1):
+        watch = Stopwatch()
+        engine = (FusedTimedEngine if fused else SeparateEngine)(translator.engine, watch)
+        vocabulary: Any = TimedVocabulary(translator.vocabulary, watch)
+        timed = Translator(engine, vocabulary, translator.defaults)
+        begun = time.perf_counter()
+        for _ in timed.translate(lines, settings, batch_size):
+            pass
+        total = time.perf_counter() - begun
+        watch.seconds["bookkeeping"] = total - sum(watch.seconds.values())  # type: ignore[assignment]
+        rounds.append({**watch.seconds, "total": total})
+    parts = rounds[-1]
+    return {part: median(one.get(part, 0.0) for one in rounds[1:]) * 1e3 / len(lines) for part in parts}
+
+
+def _repeated(call: Callable[[], object]) -> float:
+    """Median seconds of a call."""
+    times = []
+    for _ in range(9):
+        begun = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begun)
+    return median(times[2:])
+
+
+def limit(translator: Translator, lines: Sequence[str], settings: DecodingSettings) -> dict[str, float]:
+    """Milliseconds a sentence takes (median over rounds), and would take at its limit."""
+    engine = translator.engine
+    least = 0.0
+    greedy = replace(settings, strategy="ar")
+    for translation in translator.translate(lines, greedy, batch_size=1):
+        source = [[*translator.vocabulary.encode(translation.source), EOS_ID]]
+        least += _repeated(partial(engine.encode, source))
+        tokens = len(translation.ids)
+        rows = engine.encode(source)
+        # Half of the sentence stands in the caches, as on average.
+        read = np.array([[EOS_ID, *translation.ids[: tokens // 2]]])
+        engine.verify(rows, read, 1)
+        engine.commit(rows, np.array([read.shape[1]]))
+        last = np.array([translation.ids[tokens // 2]])
+        if settings.strategy == "ar":
+            least += tokens * _repeated(partial(engine.verify, rows, last[:, None], 1))
+        else:
+            call = partial(draft_and_verify, engine, rows, last, settings.draft_length, settings.beta)
+            least += -(-tokens // (settings.draft_length + 1)) * _repeated(call)
+    seconds = []
+    iterations = tokens = 0
+    for _ in range(ROUNDS):
+        begun = time.perf_counter()
+        done = list(translator.translate(lines, settings, batch_size=1))
+        seconds.append(time.perf_counter() - begun)
+        iterations = sum(len(translation.iterations) for translation in done)
+        tokens = sum(len(translation.ids) for translation in done)
+    return {
+        "measured": median(seconds) * 1e3 / len(lines),
+        "limit": least * 1e3 / len(lines),
+        "emitted": tokens / iterations,
+        "draft_length": settings.draft_length,
+    }
+
+
+def main() -> None:
+    """Measure on each test set, and keep what was measured."""
+    parser = benchmarking.parser(str(__doc__))
+    options: Options = benchmarking.options(parser.parse_args())
+    os.sched_setaffinity(0, last_cores(1))
+    results = Results(options, "limit", {"corpora": list(CORPORA), "rounds": ROUNDS})
+    translator = load_translator(options.bundle)
+    relaxed = DecodingSettings.from_defaults(translator.defaults)
+    ways = {"spec": relaxed, "spec-strict": relaxed.strict(), "ar": replace(relaxed, strategy="ar")}
+    for name in CORPORA:
+        lines = [pair.source for pair in benchmarking.corpus(options, name, 12 if options.quick else 100)]
+        for way, settings in ways.items():
+            results.part(f"limit/{name}/{way}", partial(limit, translator, lines, settings))
+            for batch_size in (1, 32):
+                done = partial(profile, translator, lines, settings, batch_size=batch_size)
+                results.part(f"profile/{name}/{batch_size}/{way}", partial(done, fused=True))
+                if way != "ar":
+                    results.part(f"profile/{name}/{batch_size}/{way}, in two calls", partial(done, fused=False))
+
+
+if __name__ == "__main__":
+    main()

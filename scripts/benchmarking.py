@@ -1,0 +1,161 @@
+"""What the `bench_*.py` scripts share: their options, results that survive an interruption, cores, spreads.
+
+Each script measures one section and keeps it as `FOLDER/SECTION.json`, part by part: interrupted, it goes on where it
+stopped; run again with the same settings, bundle and `specmt`, it measures nothing. `write_benchmarks.py` turns the
+files into a document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from statistics import median
+from typing import Any, TypeVar
+
+from specmt.corpus import Pair, read_parallel
+from specmt.files import file_digest, write_json
+from specmt.machine import cpu_model
+
+ROOT = Path(__file__).parent.parent
+BUNDLED = ROOT / "specmt" / "models" / "de-en"
+CORPORA = {"Multi30k test2016": "multi30k.test2016", "Tatoeba test": "tatoeba.test", "newstest2021": "newstest2021"}
+T = TypeVar("T")
+_PACKAGES = ("specmt", "onnxruntime", "ctranslate2", "fairseq", "torch", "sentencepiece", "numpy", "openvino")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What every benchmark is told."""
+
+    bundle: Path
+    checkpoint: Path | None
+    """The fairseq checkpoint of the bundle's verifier; None leaves out what needs it."""
+    corpora: Path
+    folder: Path
+    quick: bool
+    again: bool
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """A parser with the options that all sections have; `options` reads them."""
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--bundle", type=Path, default=BUNDLED, help="the pair (default: the bundled one)")
+    made.add_argument("--checkpoint", type=Path, help="fairseq checkpoint of the pair's verifier, for the other tools")
+    made.add_argument("--corpora", type=Path, default=ROOT / "data" / "corpora")
+    made.add_argument("--folder", type=Path, default=ROOT / "runs" / "bench", help="where results are kept")
+    made.add_argument("--quick", action="store_true", help="few lines and rounds: to see that it runs")
+    made.add_argument("--again", action="store_true", help="measure anew what has been measured")
+    return made
+
+
+def options(arguments: argparse.Namespace) -> Options:
+    """The shared options among parsed arguments; ends the program where a file is missing."""
+    for path in filter(None, (arguments.bundle, arguments.checkpoint)):
+        if not path.exists():
+            sys.exit(f"{path}: no such file or folder")
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    names = ("bundle", "checkpoint", "corpora", "folder", "quick", "again")
+    return Options(**{name: getattr(arguments, name) for name in names})
+
+
+class Results:
+    """One section's measurements, kept part by part."""
+
+    def __init__(self, options: Options, section: str, settings: dict[str, Any]) -> None:
+        """Take up what stands in the file if it was measured with the same settings.
+
+        Args:
+            settings: what the measurements depend on; JSON values.
+        """
+        self._path = options.folder / f"{section}.json"
+        self._settings = {**settings, "quick": options.quick, **_digests(options)}
+        self.parts: dict[str, Any] = {}
+        self._conditions = conditions()
+        if self._path.exists() and not options.again:
+            kept = json.loads(self._path.read_text(encoding="utf-8"))
+            if kept["settings"] == json.loads(json.dumps(self._settings)):
+                self.parts, self._conditions = kept["parts"], kept["conditions"]
+
+    def part(self, name: str, measure: Callable[[], Any]) -> Any:  # noqa: ANN401  (JSON)
+        """The part `name`, measured if it has not been, and kept at once."""
+        if name not in self.parts:
+            print(f"{datetime.datetime.now():%H:%M:%S}  {self._path.stem}: {name}", file=sys.stderr, flush=True)
+            self.parts[name] = measure()
+            self.save()
+        return self.parts[name]
+
+    def save(self) -> None:
+        """Write the file whole."""
+        content = {"settings": self._settings, "conditions": self._conditions, "parts": self.parts}
+        content["conditions"]["command"] = " ".join(["python", *sys.argv])
+        write_json(self._path, content)
+
+
+def _digests(options: Options) -> dict[str, str]:
+    sources = sorted((ROOT / "specmt").rglob("*.py"))
+    code = sha256("".join(file_digest(path) for path in sources).encode()).hexdigest()
+    digests = {"specmt": code, "bundle": file_digest(options.bundle / "manifest.json")}
+    if options.checkpoint:
+        digests["checkpoint"] = file_digest(options.checkpoint)
+    return digests
+
+
+def conditions() -> dict[str, Any]:
+    """The machine, the versions, the day, and how busy the machine is before anything is measured."""
+    versions = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "cpu": cpu_model(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory, 1),
+        "os": platform.platform(),
+        "python": platform.python_version(),
+        "load_average": round(os.getloadavg()[0], 2),
+        "date": f"{datetime.datetime.now():%Y-%m-%d %H:%M}",
+        "versions": versions,
+    }
+
+
+def last_cores(count: int) -> list[int]:
+    """`count` of the cores that this process may use, the last ones: the first serves most interrupts."""
+    return sorted(os.sched_getaffinity(0))[-count:]
+
+
+def corpus(options: Options, name: str, lines: int) -> list[Pair]:
+    """Pairs of a test set, spread evenly over it; blank ones are left out."""
+    start = options.corpora / CORPORA[name]
+    pairs = [pair for pair in read_parallel(Path(f"{start}.de"), Path(f"{start}.en")) if pair.source.strip()]
+    return spread(pairs, lines)
+
+
+def spread(items: Sequence[T], count: int) -> list[T]:
+    """`count` of the items, or all if there are fewer, evenly spread."""
+    count = min(count, len(items))
+    return [items[place * len(items) // count] for place in range(count)]
+
+
+def rotated(items: Sequence[T], places: int) -> list[T]:
+    """The items there, back, then from the next one on there, back: no one always goes first or after the same."""
+    first = places // 2 % len(items)
+    turned = [*items[first:], *items[:first]]
+    return turned[::-1] if places % 2 else turned
+
+
+def with_range(values: Sequence[float], digits: int = 1) -> str:
+    """Median and range for a table."""
+    low, high = min(values), max(values)
+    return f"{median(values):.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"

@@ -1,0 +1,368 @@
+"""Write `docs/benchmarks.md` and its figure from what the `bench_*.py` scripts have kept.
+
+Tables take the place of `{{NAME}}` in `docs/benchmarks.template.md`; what has not been measured is said so.
+
+    python scripts/write_benchmarks.py [--folder runs/bench] [--to docs]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+from benchmarking import CORPORA, ROOT, with_range
+
+from specmt.files import atomic_path
+
+PEER = "CTranslate2 int8 greedy"
+SECTIONS = ("systems", "passes", "limit", "start")
+NOT_MEASURED = "*Not measured.*"
+Parts = Mapping[str, Any]
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+# -- systems
+
+
+def core_counts(parts: Parts) -> list[int]:
+    """Numbers of cores that were measured."""
+    return sorted({int(found[1]) for name in parts if (found := re.match(r"(\d+) cores/", name))})
+
+
+def rounds_of(parts: Parts, cores: int, corpus: str) -> dict[str, list[dict[str, Any]]]:
+    """The rounds of each system on a test set, systems in the order of the first round."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    pattern = re.compile(rf"{cores} cores/{re.escape(corpus)}/\d+/(.+)")
+    for name, part in parts.items():
+        if match := pattern.fullmatch(name):
+            found.setdefault(match[1], []).append(part)
+    return found
+
+
+def latency_rows(parts: Parts, cores: int) -> Iterator[list[str]]:
+    """A row a test set and system."""
+    for corpus in CORPORA:
+        rounds = {name: runs for name, runs in rounds_of(parts, cores, corpus).items() if runs[0]["marks"]}
+        for name, runs in rounds.items():
+            marks = np.median([run["marks"] for run in runs], axis=0)
+            means = [fmean(run["marks"]) for run in runs]
+            p50, p95 = np.percentile(marks, [50, 95]).tolist()
+            yield [
+                corpus,
+                name,
+                with_range(means),
+                f"{p50:.1f}",
+                f"{p95:.1f}",
+                f"{runs[0]['bleu']:.1f}",
+                _ratio(rounds.get(PEER), runs, _latency_ratio),
+            ]
+
+
+def throughput_rows(parts: Parts) -> Iterator[list[str]]:
+    """A row a number of cores, test set and system."""
+    for cores in core_counts(parts):
+        for corpus in CORPORA:
+            rounds = rounds_of(parts, cores, corpus)
+            for name, runs in rounds.items():
+                speeds = [run["sentences"] / run["stream_seconds"] for run in runs]
+                ratio = _ratio(rounds.get(PEER), runs, _stream_ratio)
+                yield [str(cores), corpus, name, with_range(speeds), f"{runs[0]['bleu']:.1f}", ratio]
+
+
+def _latency_ratio(theirs: dict[str, Any], ours: dict[str, Any]) -> float:
+    """Of mean times, over the lines that both translated: a slow system translates every so many of the peer's."""
+    shared = theirs["marks"][:: max(1, len(theirs["marks"]) // len(ours["marks"]))]
+    return fmean(shared) / fmean(ours["marks"])
+
+
+def _stream_ratio(theirs: dict[str, Any], ours: dict[str, Any]) -> float:
+    return float(theirs["stream_seconds"] / ours["stream_seconds"])
+
+
+def _ratio(
+    peer: Sequence[dict[str, Any]] | None,
+    runs: Sequence[dict[str, Any]],
+    ratio: Callable[[dict[str, Any], dict[str, Any]], float],
+) -> str:
+    """The peer's time over this one's, round by round."""
+    if not peer:
+        return "–"
+    return with_range([ratio(theirs, ours) for theirs, ours in zip(peer, runs, strict=False)], 2)
+
+
+def latency(sections: Parts) -> str:
+    """The table on one core, and on more for the one test set that is measured there."""
+    parts = sections["systems"]["parts"]
+    header = ["test set", "system", "mean ms", "p50", "p95", "BLEU", "× CTranslate2 greedy"]
+    texts = []
+    for cores in core_counts(parts):
+        heading = [] if cores == 1 else [f"On {cores} cores:", ""]
+        texts.append("\n".join([*heading, table(header, latency_rows(parts, cores))]))
+    return "\n\n".join(texts)
+
+
+def throughput(sections: Parts) -> str:
+    """The table for all numbers of cores."""
+    header = ["cores", "test set", "system", "sentences/s", "BLEU", "× CTranslate2 greedy"]
+    return table(header, throughput_rows(sections["systems"]["parts"]))
+
+
+def choices(sections: Parts) -> str:
+    """How each system was run."""
+    rows = []
+    for name, part in sections["systems"]["parts"].items():
+        if match := re.fullmatch(r"(\d+) cores/choice/(.+)", name):
+            notes = part["notes"]
+            rows.append([match[1], match[2], notes["stream"], notes["latency"] or "–"])
+    return table(["cores", "system", "stream", "latency"], rows)
+
+
+def weights(sections: Parts) -> str:
+    """What shows that all run the same verifier."""
+    shown = sections["systems"]["parts"]["same weights"]
+    return (
+        f"No weight of the bundle's verifier is farther than {shown['farthest_in_steps']:.2f} steps of its row's 8-bit "
+        f"integers from the checkpoint's (0.5 is rounding); CTranslate2 in float32, converted from the checkpoint, and "
+        f"our torch engine in float32 give the same greedy tokens on {shown['same_tokens']} of {shown['lines']} lines."
+    )
+
+
+# -- passes
+
+
+def passes(sections: Parts) -> str:
+    """A table a size: by draft length, draft, verify, both, and from how many emitted tokens an iteration pays."""
+    texts = []
+    for size, part in _sizes(sections):
+        ours, theirs = part["ours"], part["CTranslate2"]["1"]
+        step = ours["step"]
+        about = f"encoder {ours['encode']:.2f} ms, step {step:.3f} ms"
+        if theirs:
+            beam = part["CTranslate2"]["5"]["step"]
+            about += f"; CTranslate2: encoder {theirs['encode']:.2f}, step {theirs['step']:.3f}, of beam 5 {beam:.3f}"
+        rows = [
+            [
+                str(length),
+                *(f"{ours[f'{name} {length}']:.3f}" for name in ("draft", "verify", "both")),
+                f"{ours[f'both {length}'] / step:.2f}",
+                f"{ours[f'both {length}'] / theirs['step']:.2f}" if theirs else "–",
+            ]
+            for length in _lengths(sections)
+        ]
+        header = ["k", "draft", "verify", "iteration", "worth it from: our step", "CTranslate2's step"]
+        texts.append(f"**{size}** – {about}.\n\n{table(header, rows)}")
+    return "\n\n".join(texts)
+
+
+def _sizes(sections: Parts) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, part in sections["passes"]["parts"].items():
+        if name.startswith("size/"):
+            yield name.removeprefix("size/"), part
+
+
+def _lengths(sections: Parts) -> list[int]:
+    return list(sections["passes"]["settings"]["draft_lengths"])
+
+
+def expected(sections: Parts) -> str:
+    """For each size and test set, the draft length that is fastest by the table, and the time of a sentence."""
+    rows = []
+    for size, part in _sizes(sections):
+        ours, theirs = part["ours"], part["CTranslate2"]
+        for corpus, emission in sections["passes"]["parts"]["emitted tokens"].items():
+            means = emission["by_draft_length"]
+            known = [length for length in _lengths(sections) if length <= len(means)]
+            best = min(known, key=lambda length: ours[f"both {length}"] / means[length - 1])
+            tokens = emission["target_tokens"]
+            time = ours["encode"] + tokens / means[best - 1] * ours[f"both {best}"]
+            others = [theirs[beam] and theirs[beam]["encode"] + tokens * theirs[beam]["step"] for beam in ("1", "5")]
+            ar = ours["encode"] + tokens * ours["step"]
+            rows.append(
+                [
+                    *(size, corpus, f"{tokens:.1f}", str(best), f"{means[best - 1]:.2f}", f"{time:.1f}"),
+                    *(f"{ar:.1f} ({ar / time:.2f} ×)",),
+                    *(f"{other:.1f} ({other / time:.2f} ×)" if other else "–" for other in others),
+                ]
+            )
+    header = ["size", "acceptance of", "tokens", "k", "emitted", "strict, ms", "ar", "CTranslate2 greedy", "beam 5"]
+    return table(header, rows)
+
+
+# -- limit, profile
+
+
+def limit(sections: Parts) -> str:
+    """Measured over limit."""
+    rows = []
+    for name, part in sections["limit"]["parts"].items():
+        if name.startswith("limit/"):
+            _, corpus, way = name.split("/")
+            length = "–" if way == "ar" else str(part["draft_length"])
+            times = [f"{part[key]:.2f}" for key in ("measured", "limit")]
+            rows.append(
+                [corpus, way, length, f"{part['emitted']:.2f}", *times, f"{part['measured'] / part['limit']:.2f}"]
+            )
+    return table(["test set", "strategy", "k", "emitted tokens", "measured ms", "limit ms", "measured / limit"], rows)
+
+
+def profile(sections: Parts) -> str:
+    """Milliseconds a sentence by part."""
+    names = ("tokenise", "encode", "draft and verify", "draft", "verify", "bookkeeping", "detokenise", "total")
+    rows = []
+    for name, part in sections["limit"]["parts"].items():
+        if name.startswith("profile/"):
+            _, corpus, batch_size, way = name.split("/")
+            rows.append([corpus, batch_size, way, *(f"{part[key]:.2f}" if key in part else "–" for key in names)])
+    return table(["test set", "batch", "strategy", *names], rows)
+
+
+# -- start
+
+
+def start(sections: Parts) -> str:
+    """Cold start and memory."""
+    parts = sections["start"]["parts"]
+    rows = []
+    for name, part in parts["cold start"].items():
+        stream = parts["streams"][name]
+        memory = [f"{part['peak_mib']:.0f}", f"{stream['peak_mib']:.0f}"]
+        rows.append([name, with_range(part["seconds"], 2), *memory, f"{stream['seconds']:.1f}"])
+    return table(["", "one line, s", "peak, MiB", "a test set: peak, MiB", "start to exit, s"], rows)
+
+
+def size(sections: Parts) -> str:
+    """Installed sizes."""
+    rows = [
+        [name.removeprefix("installed size/"), f"{part['mib']:.0f}", str(part["packages"])]
+        for name, part in sections["start"]["parts"].items()
+        if name.startswith("installed size/")
+    ]
+    return table(["", "MiB installed", "packages"], rows) if rows else NOT_MEASURED
+
+
+def machine(sections: Parts) -> str:
+    """The machine of each section, once where it is the same."""
+    about: dict[str, list[str]] = {}
+    for name, section in sections.items():
+        where = section["conditions"]
+        versions = ", ".join(f"{package} {version}" for package, version in where["versions"].items())
+        quick = " **A quick run: figures only show that it runs.**" if section["settings"]["quick"] else ""
+        text = (
+            f"{where['cores']} cores of {where['cpu']}, {where['memory_gib']} GiB, {where['os']}, "
+            f"Python {where['python']}; {versions}.{quick}"
+        )
+        begun = f"`{where['command']}` ({where['date']}, load average {where['load_average']} before it)"
+        about.setdefault(text, []).append(f"- {name}: {begun}")
+    return "\n\n".join(f"{text}\n\n" + "\n".join(commands) for text, commands in about.items())
+
+
+# -- the figure
+
+
+def draw(sections: Parts, path: Path) -> None:
+    """Latency of the systems on each test set, and time a token by mean emitted tokens for each size."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    style: dict[Any, Any] = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+    with rc_context({**style, "svg.hashsalt": "specmt"}), atomic_path(path) as temporary:
+        sizes = list(_sizes(sections)) if "passes" in sections else []
+        figure = Figure(figsize=(11, 3.2 * (1 + bool(sizes))), layout="constrained")
+        FigureCanvasAgg(figure)
+        grid = figure.subplots(1 + bool(sizes), 3, squeeze=False)
+        if "systems" in sections:
+            for axes, corpus in zip(grid[0], CORPORA, strict=True):
+                _draw_latency(axes, sections["systems"]["parts"], corpus)
+        for axes, (name, part) in zip(grid[-1] if sizes else [], sizes, strict=False):
+            _draw_tokens(axes, name, part, _lengths(sections))
+        figure.savefig(temporary, format="svg", metadata={"Date": None})
+
+
+def _draw_latency(axes: Any, parts: Parts, corpus: str) -> None:  # noqa: ANN401  (matplotlib)
+    rounds = rounds_of(parts, 1, corpus)
+    fast = {name: runs for name, runs in rounds.items() if "torch" not in name and "fairseq" not in name}
+    means = [[fmean(run["marks"]) for run in runs] for runs in fast.values()]
+    middles = [median(values) for values in means]
+    spans = [[median(v) - min(v) for v in means], [max(v) - median(v) for v in means]]
+    colours = ["#e69f00" if name.startswith("specmt spec") else "#9a9a9a" for name in fast]
+    axes.barh(range(len(fast)), middles, xerr=spans, color=colours, error_kw={"elinewidth": 1, "capsize": 2})
+    axes.set_yticks(range(len(fast)), list(fast))
+    axes.invert_yaxis()
+    axes.set_title(f"{corpus}, batch size 1", loc="left")
+    axes.set_xlabel("ms a sentence, one core")
+
+
+def _draw_tokens(axes: Any, name: str, part: Mapping[str, Any], lengths: Sequence[int]) -> None:  # noqa: ANN401
+    ours, theirs = part["ours"], part["CTranslate2"]["1"]
+    for length in [length for length in lengths if length in {3, 6, 10, 25}]:
+        emitted = np.linspace(1, length + 1, 50)
+        axes.plot(emitted, ours[f"both {length}"] / emitted, label=f"k = {length}")
+    axes.axhline(ours["step"], color="#262626", linewidth=0.8, linestyle=":", label="our step")
+    if theirs:
+        axes.axhline(theirs["step"], color="#9a9a9a", linewidth=0.8, linestyle="--", label="CTranslate2's step")
+    axes.set_xlim(1, 12)
+    axes.set_ylim(0)
+    axes.set_title(name, loc="left")
+    axes.set_xlabel("mean emitted tokens")
+    axes.set_ylabel("ms a token, without encoder")
+    axes.legend(frameon=False)
+
+
+NEEDS: dict[str, tuple[str, Callable[[Parts], str]]] = {
+    "latency": ("systems", latency),
+    "throughput": ("systems", throughput),
+    "choices": ("systems", choices),
+    "weights": ("systems", weights),
+    "passes": ("passes", passes),
+    "expected": ("passes", expected),
+    "limit": ("limit", limit),
+    "profile": ("limit", profile),
+    "start": ("start", start),
+    "size": ("start", size),
+}
+
+
+def filled(template: str, sections: Parts) -> str:
+    """The template with its tables. A section whose measuring was interrupted may lack what a table needs."""
+
+    def text(match: re.Match[str]) -> str:
+        if match[1] == "machine":
+            return machine(sections) or NOT_MEASURED
+        section, make = NEEDS[match[1]]
+        try:
+            return make(sections) if section in sections else NOT_MEASURED
+        except KeyError:
+            return NOT_MEASURED
+
+    return re.sub(r"\{\{(\w+)\}\}", text, template)
+
+
+def main() -> None:
+    """Read, fill, draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "bench")
+    parser.add_argument("--to", type=Path, default=ROOT / "docs", help="folder of the document and its figure")
+    options = parser.parse_args()
+    files = {name: options.folder / f"{name}.json" for name in SECTIONS}
+    sections = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in files.items() if path.exists()}
+    template = (ROOT / "docs" / "benchmarks.template.md").read_text(encoding="utf-8")
+    with atomic_path(options.to / "benchmarks.md") as temporary:
+        temporary.write_text(filled(template, sections), encoding="utf-8")
+    draw(sections, options.to / "benchmarks.svg")
+    print(options.to / "benchmarks.md")
+
+
+if __name__ == "__main__":
+    main()

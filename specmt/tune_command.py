@@ -1,0 +1,100 @@
+"""`specmt tune`: the draft length for this machine. Registered in `cli`."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from specmt.errors import InputError
+
+if TYPE_CHECKING:
+    from specmt.bundle import Bundle
+    from specmt.translator import Translator
+    from specmt.tuning import Emission, Tuning
+
+
+class TuneFormat(StrEnum):
+    """What `tune` writes."""
+
+    text = "text"
+    json = "json"
+
+
+def tune(
+    bundle: Annotated[Path, typer.Argument(help="Model directory; it is not changed.")],
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            help="Text like that to be translated, to count accepted tokens on.",
+            show_default="what training recorded, else the sample that comes along",
+        ),
+    ] = None,
+    engine: Annotated[str, typer.Option(help="auto, onnx or torch.")] = "auto",
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")] = "cpu",
+    precision: Annotated[str, typer.Option(help="Of the torch engine: fp32 or bf16.")] = "fp32",
+    threads: Annotated[int, typer.Option(min=1, help="Cores used, by the torch engine.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed rounds over all draft lengths.")] = 5,
+    output_format: Annotated[TuneFormat, typer.Option("--format", help="A table, or JSON for programs.")] = (
+        TuneFormat.text
+    ),
+) -> None:
+    """Find the draft length that is fastest on this machine, and keep it for `translate --strict`.
+
+    Kept in the user's cache by model, engine and processor. Without --strict the model's own draft length holds: there
+    it can change the text, and no text depends on a clock.
+    """
+    from specmt import tuned, tuning
+    from specmt.bundle import load_bundle
+    from specmt.translator import load_translator
+
+    model = load_bundle(bundle)
+    translator = load_translator(bundle, device, precision, threads, engine)
+    lines = _lines(model, source)
+    requests = tuning.requests_of(translator, lines) if lines is not None else tuning.made_up_requests(translator)
+    found = tuning.tune(translator.engine, requests, _emission(translator, model, source, lines), rounds)
+    key = tuned.Key.here(model.digest, translator.engine.name)
+    path = tuned.store(key, found.best.draft_length)
+    if output_format is TuneFormat.json:
+        result = {**found.to_json(), "engine": key.engine, "cpu": key.cpu, "model": key.model, "kept_in": str(path)}
+        typer.echo(json.dumps(result, ensure_ascii=False, indent=2))
+    else:
+        typer.echo(_table(found))
+        typer.echo(f"{key.engine}, {key.cpu}; kept in {path}")
+
+
+def _lines(bundle: Bundle, source: Path | None) -> list[str] | None:
+    from specmt.corpus import read_lines
+    from specmt.tuning import sample_lines
+
+    return read_lines(source) if source else sample_lines(bundle.source_language)
+
+
+def _emission(translator: Translator, bundle: Bundle, source: Path | None, lines: list[str] | None) -> Emission:
+    from specmt.tuning import counted_emission, recorded_emission
+
+    recorded = None if source else recorded_emission(bundle.scores)
+    if recorded:
+        return recorded
+    if lines is None:
+        raise InputError(f"{bundle.path}: records no emitted tokens, and no sample comes along: give --source TEXT")
+    return counted_emission(translator, lines, str(source) if source else "the sample that comes along")
+
+
+def _table(found: Tuning) -> str:
+    """A line a draft length; the fastest is marked."""
+    lines = [" k  ms an iteration  tokens emitted  ms a token"]
+    for timing in found.timings:
+        mark = "  <- fastest" if timing is found.best else ""
+        numbers = f"{timing.iteration_seconds * 1e3:15.3f}  {timing.emitted_tokens:14.2f}"
+        lines.append(f"{timing.draft_length:2}  {numbers}  {timing.token_seconds * 1e3:10.3f}{mark}")
+    ratio = found.ar_token_seconds / found.best.token_seconds
+    lines.append(f"ar  {found.ar_token_seconds * 1e3:15.3f}  {1:14.2f}  {found.ar_token_seconds * 1e3:10.3f}")
+    lines.append(
+        f"An iteration at draft length {found.best.draft_length} is {ratio:.2f} times as fast a token as ar's."
+    )
+    lines.append(f"Emitted tokens: {found.emission.source}, {found.emission.sentences} sentences, strict.")
+    return "\n".join(lines)

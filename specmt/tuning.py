@@ -1,0 +1,222 @@
+"""Which draft length is fastest here? Time of an iteration, on this machine, over the tokens that it emits.
+
+A longer draft emits more tokens an iteration and costs more time. What an iteration costs is measured in whole
+decodings, where the processor's caches are as they are in use. What it emits does not depend on the machine: it is
+counted at every draft length on validation text, here or when the pair was trained.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+
+from specmt.corpus import decode_line
+from specmt.decoding import Flight, Greedy, Iteration, Request, Speculative, Strategy
+from specmt.engines.base import AnyEngine
+from specmt.errors import InputError
+from specmt.translator import Translator
+from specmt.vocabulary import EOS_ID, MASK_ID
+
+TIMED_SENTENCES = 24
+"""Sentences whose iterations are timed, at most."""
+COUNTED_SENTENCES = 200
+"""Sentences whose emitted tokens are counted, at most."""
+
+Clock = Callable[[], float]
+"""Seconds."""
+
+
+@dataclass(frozen=True)
+class Emission:
+    """Mean tokens that an iteration emits under strict, for each draft length from 1, and how that is known.
+
+    Recovered or bonus token included, end-of-sentence counted.
+    """
+
+    by_draft_length: tuple[float, ...]
+    sentences: int
+    source: str
+    """For the reader: a file's name, or what else it was."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in a manifest."""
+        return {"by_draft_length": list(self.by_draft_length), "sentences": self.sentences}
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One draft length: seconds an iteration takes at batch size 1, and mean tokens that it emits."""
+
+    draft_length: int
+    iteration_seconds: float
+    emitted_tokens: float
+
+    @property
+    def token_seconds(self) -> float:
+        """Seconds an emitted token takes."""
+        return self.iteration_seconds / self.emitted_tokens
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What was measured, shortest draft first, and how long a token of `ar` takes."""
+
+    timings: tuple[Timing, ...]
+    ar_token_seconds: float
+    emission: Emission
+
+    @property
+    def best(self) -> Timing:
+        """The least time a token; the shorter draft where two are equal."""
+        return min(self.timings, key=lambda timing: timing.token_seconds)
+
+    def to_json(self) -> dict[str, Any]:
+        """One JSON object; times in seconds."""
+        return {
+            "draft_length": self.best.draft_length,
+            "ar_token_seconds": self.ar_token_seconds,
+            "emission": {**self.emission.to_json(), "source": self.emission.source},
+            "timings": [
+                {
+                    "draft_length": timing.draft_length,
+                    "iteration_seconds": timing.iteration_seconds,
+                    "emitted_tokens": timing.emitted_tokens,
+                    "token_seconds": timing.token_seconds,
+                }
+                for timing in self.timings
+            ],
+        }
+
+
+# -- what an iteration emits
+
+
+def counted_emission(translator: Translator, lines: Sequence[str], source: str) -> Emission:
+    """Decode sentences spread evenly over `lines` at every draft length, and count.
+
+    Acceptance by slot at one length would not do: slots see one another, and more of a long draft lies behind a
+    sentence's end.
+
+    Raises:
+        InputError: all lines are blank.
+    """
+    requests = _spread(requests_of(translator, lines), COUNTED_SENTENCES)
+    means = []
+    for length in range(1, translator.engine.max_draft_length + 1):
+        done = _decode(translator.engine, requests, Speculative(length, beta=1, tau=0.0), time.perf_counter)
+        means.append(fmean(len(iteration.emitted) for iteration in done.iterations))
+    return Emission(tuple(means), len(requests), source)
+
+
+def recorded_emission(scores: Mapping[str, Any]) -> Emission | None:
+    """What training recorded in a manifest's scores; None if that is missing or makes no sense."""
+    try:
+        recorded = scores["validation"]["emission"]
+        means = tuple(float(mean) for mean in recorded["by_draft_length"])
+        sentences = int(recorded["sentences"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    if not means or not all(1 <= mean <= length + 1 for length, mean in enumerate(means, start=1)):
+        return None
+    return Emission(means, sentences, "the model's validation text, counted when it was trained")
+
+
+def sample_lines(language: str) -> list[str] | None:
+    """The few sentences that come along in a language, if there are any."""
+    sample = files("specmt") / "samples" / f"sample.{language}"
+    if not sample.is_file():
+        return None
+    lines = sample.read_bytes().splitlines()
+    return [decode_line(line, str(sample), number) for number, line in enumerate(lines, start=1)]
+
+
+# -- what it costs
+
+
+def requests_of(translator: Translator, lines: Sequence[str]) -> list[Request]:
+    """A request for each line that is not blank.
+
+    Raises:
+        InputError: all lines are blank.
+    """
+    requests = [request for index, line in enumerate(lines) if (request := translator.request(index, line))]
+    if not requests:
+        raise InputError("tuning needs text, and there is none")
+    return requests
+
+
+def made_up_requests(translator: Translator) -> list[Request]:
+    """Sources of 8 to 31 random pieces: what an iteration costs hardly depends on what is said."""
+    random = np.random.default_rng(0)
+    pieces = len(translator.vocabulary)
+    sources = [random.integers(MASK_ID + 1, pieces, length).tolist() for length in range(8, 8 + TIMED_SENTENCES)]
+    return [Request(index, [*ids, EOS_ID], len(ids)) for index, ids in enumerate(sources)]
+
+
+def tune(
+    engine: AnyEngine,
+    requests: Sequence[Request],
+    emission: Emission,
+    rounds: int = 5,
+    clock: Clock = time.perf_counter,
+) -> Tuning:
+    """Time `ar` and every draft length whose emission is known, in turn, over some of the requests."""
+    requests = _spread(requests, TIMED_SENTENCES)
+    longest = min(engine.max_draft_length, len(emission.by_draft_length))
+    strategies: dict[int, Strategy] = {0: Greedy()}
+    strategies |= {length: Speculative(length, beta=1, tau=0.0) for length in range(1, longest + 1)}
+    for strategy in strategies.values():
+        _decode(engine, requests[:2], strategy, clock)
+    # Sentence by sentence, there and back over the lengths: what slows the machine down for a while favours none.
+    runs: dict[int, list[list[_Decoded]]] = {length: [[] for _ in requests] for length in strategies}
+    for number in range(rounds):
+        for place, request in enumerate(requests):
+            for length in sorted(strategies, reverse=(number + place) % 2 == 1):
+                runs[length][place].append(_decode(engine, [request], strategies[length], clock))
+    seconds = {length: _iteration_seconds(sentences) for length, sentences in runs.items()}
+    timings = (
+        Timing(length, seconds[length], emission.by_draft_length[length - 1]) for length in range(1, longest + 1)
+    )
+    return Tuning(tuple(timings), seconds[0], emission)
+
+
+@dataclass(frozen=True)
+class _Decoded:
+    """Iterations of all sentences, and the seconds that they took together."""
+
+    iterations: list[Iteration]
+    seconds: float
+
+
+def _iteration_seconds(sentences: Sequence[Sequence[_Decoded]]) -> float:
+    """Mean seconds of an iteration over sentences, each of which counts with the median of its runs."""
+    total = sum(median(run.seconds for run in runs) for runs in sentences)
+    return total / sum(len(runs[0].iterations) for runs in sentences)
+
+
+def _decode(engine: AnyEngine, requests: Sequence[Request], strategy: Strategy, clock: Clock) -> _Decoded:
+    """Decode one sentence at a time; the clock runs for iterations only, not while a source is encoded."""
+    iterations: list[Iteration] = []
+    seconds = 0.0
+    for request in requests:
+        flight = Flight(engine)
+        flight.admit([request])
+        while flight.hypotheses:
+            begun = clock()
+            strategy.advance(flight)
+            seconds += clock() - begun
+            for hypothesis in flight.land():
+                iterations += hypothesis.iterations
+    return _Decoded(iterations, seconds)
+
+
+def _spread(requests: Sequence[Request], count: int) -> list[Request]:
+    """`count` of the requests, or all if there are fewer, evenly spread."""
+    count = min(count, len(requests))
+    return [requests[place * len(requests) // count] for place in range(count)]

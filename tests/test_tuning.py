@@ -1,0 +1,262 @@
+"""The draft length of a machine: chosen by a scripted clock over scripted engines, kept, and used under strict only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from pairs import write_tiny_bundle
+from scripted import (
+    SENTENCES,
+    ScriptedEngine,
+    ScriptedRows,
+    always_right,
+    never_right,
+    right_before,
+    scripted_translator,
+)
+from typer.testing import CliRunner
+
+from specmt import tuned, tuning
+from specmt.bundle import load_bundle
+from specmt.cli import app
+from specmt.engines.base import AnyEngine, Candidates, IntArray, Lattice, Speculation
+from specmt.errors import InputError
+from specmt.tuning import Emission, Timing, Tuning, counted_emission, recorded_emission, requests_of, tune
+
+
+@dataclass
+class TimedEngine(ScriptedEngine):
+    """Passes take as long as the script says: a draft `slot_seconds` a slot, a verification one second."""
+
+    slot_seconds: float = 0.0
+    now: float = 0.0
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> ScriptedRows:
+        self.now += 1000
+        return super().encode(sources)
+
+    def draft(self, rows: ScriptedRows, last_ids: IntArray, draft_length: int) -> Lattice:
+        self.now += self.slot_seconds * draft_length
+        return super().draft(rows, last_ids, draft_length)
+
+    def verify(self, rows: ScriptedRows, token_ids: IntArray, beta: int) -> Candidates:
+        self.now += 1
+        return super().verify(rows, token_ids, beta)
+
+
+def tuned_for(engine: TimedEngine, emission: Emission) -> Tuning:
+    requests = requests_of(scripted_translator(engine), SENTENCES)
+    return tune(engine, requests, emission, rounds=2, clock=lambda: engine.now)
+
+
+def emission_of(*means: float) -> Emission:
+    return Emission(means, 8, "the test")
+
+
+def test_the_time_of_a_token_is_that_of_an_iteration_over_the_tokens_that_it_emits() -> None:
+    found = tuned_for(TimedEngine(always_right, slot_seconds=0.5), emission_of(1.5, 2.0, 2.5))
+    assert [timing.iteration_seconds for timing in found.timings] == pytest.approx([1.5, 2.0, 2.5])
+    assert [timing.token_seconds for timing in found.timings] == pytest.approx([1.0, 1.0, 1.0])
+    assert found.ar_token_seconds == pytest.approx(1.0), "encoding, 1000 seconds, is in no iteration"
+
+
+@pytest.mark.parametrize(
+    ("slot_seconds", "means", "best"),
+    [
+        (0.0, (1.5, 2.0, 2.5), 3),  # slots that cost nothing: as many as there are
+        (10.0, (1.9, 2.2, 2.3), 1),  # slots that cost much
+        (0.2, (1.8, 2.5, 2.6), 2),  # 1.2 / 1.8, 1.4 / 2.5, 1.6 / 2.6
+        (0.5, (1.5, 2.0, 2.5), 1),  # all the same: the shortest
+    ],
+)
+def test_the_draft_length_with_the_least_time_a_token_is_chosen(
+    slot_seconds: float, means: tuple[float, ...], best: int
+) -> None:
+    found = tuned_for(TimedEngine(always_right, slot_seconds=slot_seconds), emission_of(*means))
+    assert found.best.draft_length == best
+
+
+def test_draft_lengths_whose_emission_is_unknown_are_not_timed() -> None:
+    found = tuned_for(TimedEngine(always_right), emission_of(1.5, 2.0))
+    assert [timing.draft_length for timing in found.timings] == [1, 2]
+
+
+def test_a_machine_that_slows_down_for_a_while_does_not_change_the_choice() -> None:
+    @dataclass
+    class Disturbed(TimedEngine):
+        """Now and then a pass takes a hundred times as long, whatever it is."""
+
+        passes: int = 0
+
+        def verify(self, rows: ScriptedRows, token_ids: IntArray, beta: int) -> Candidates:
+            self.passes += 1
+            if self.passes % 997 == 0:
+                self.now += 100
+            return super().verify(rows, token_ids, beta)
+
+    engine = Disturbed(always_right, slot_seconds=0.2)
+    requests = requests_of(scripted_translator(engine), SENTENCES)
+    found = tune(engine, requests, emission_of(1.8, 2.5, 2.6), rounds=5, clock=lambda: engine.now)
+    assert engine.passes > 997, "there was a disturbance"
+    assert found.best.draft_length == 2
+    assert [timing.iteration_seconds for timing in found.timings] == pytest.approx([1.2, 1.4, 1.6])
+
+
+def test_emission_is_counted_by_decoding_at_every_draft_length() -> None:
+    engine = ScriptedEngine(never_right, max_draft_length=3)
+    assert counted_emission(scripted_translator(engine), SENTENCES, "x").by_draft_length == (1.0, 1.0, 1.0)
+    engine = ScriptedEngine(right_before(1), length=lambda source: 11, max_draft_length=3)
+    counted = counted_emission(scripted_translator(engine), ["", *SENTENCES], "x")
+    # Twelve tokens, end-of-sentence included. One slot: two an iteration. More slots: the second is always wrong.
+    assert counted == Emission((2.0, 2.0, 2.0), len(SENTENCES), "x")
+    engine = ScriptedEngine(always_right, length=lambda source: 11, max_draft_length=3)
+    assert counted_emission(scripted_translator(engine), SENTENCES, "x").by_draft_length == (2.0, 3.0, 4.0)
+
+
+def test_tuning_on_blank_lines_is_an_error() -> None:
+    with pytest.raises(InputError, match="tuning needs text"):
+        counted_emission(scripted_translator(ScriptedEngine()), ["", " "], "x")
+
+
+@pytest.mark.parametrize(
+    "recorded",
+    [
+        {},
+        {"validation": {}},
+        {"validation": {"emission": {"by_draft_length": [], "sentences": 4}}},
+        {"validation": {"emission": {"by_draft_length": [1.5, 3.5], "sentences": 4}}},  # more than length + 1
+        {"validation": {"emission": {"by_draft_length": "much", "sentences": 4}}},
+        {"validation": None},
+    ],
+)
+def test_a_manifest_without_a_sensible_record_has_no_emission(recorded: dict[str, object]) -> None:
+    assert recorded_emission(recorded) is None
+
+
+def test_what_training_records_is_read_back() -> None:
+    emission = emission_of(1.5, 2.25)
+    read = recorded_emission({"validation": {"emission": emission.to_json()}})
+    assert read is not None
+    assert read.by_draft_length == (1.5, 2.25)
+    assert read.sentences == 8
+
+
+def test_json_carries_the_choice_and_all_that_it_rests_on() -> None:
+    tuning_ = Tuning((Timing(1, 0.003, 1.5), Timing(2, 0.004, 2.5)), 0.0025, emission_of(1.5, 2.5))
+    assert tuning_.to_json() == {
+        "draft_length": 2,
+        "ar_token_seconds": 0.0025,
+        "emission": {"by_draft_length": [1.5, 2.5], "sentences": 8, "source": "the test"},
+        "timings": [
+            {"draft_length": 1, "iteration_seconds": 0.003, "emitted_tokens": 1.5, "token_seconds": 0.002},
+            {"draft_length": 2, "iteration_seconds": 0.004, "emitted_tokens": 2.5, "token_seconds": 0.0016},
+        ],
+    }
+
+
+# -- what is kept
+
+KEY = tuned.Key("a model", "onnx-cpu-int8", "a processor")
+
+
+def test_a_draft_length_is_kept_by_model_engine_and_processor() -> None:
+    tuned.store(KEY, 5)
+    assert tuned.stored(KEY, longest=10) == 5
+    for other in (replace(KEY, model="b"), replace(KEY, engine="torch-cpu-fp32"), replace(KEY, cpu="c")):
+        assert tuned.stored(other, longest=10) is None
+    tuned.store(KEY, 7)
+    assert tuned.stored(KEY, longest=10) == 7
+    assert tuned.stored(KEY, longest=6) is None, "more than the model drafts"
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    ["", "{", "[]", '{"format_version": 1, "draft_length": 5}', None],
+)
+def test_what_cannot_be_read_counts_as_not_there(damaged: str | None) -> None:
+    path = tuned.store(KEY, 5)
+    kept = json.loads(path.read_text())
+    path.write_text(damaged if damaged is not None else json.dumps({**kept, "draft_length": True}))
+    assert tuned.stored(KEY, longest=10) is None
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "specmt").write_text("a file where a folder should be")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(InputError, match="cannot be written"):
+        tuned.store(KEY, 5)
+
+
+# -- the command line, on a tiny pair with random weights
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    path = tmp_path / "bundle"
+    write_tiny_bundle(path)
+    return path
+
+
+def run(*arguments: object, stdin: str = "") -> str:
+    done = CliRunner().invoke(app, [*map(str, arguments)], input=stdin)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def drafted(bundle: Path, *options: str) -> list[int]:
+    """The draft lengths that `translate` asks the engine for."""
+    from specmt import decoding
+
+    asked: list[int] = []
+    original = decoding.draft_and_verify
+    with pytest.MonkeyPatch.context() as patch:
+
+        def seen(engine: AnyEngine, rows: object, last_ids: IntArray, draft_length: int, beta: int) -> Speculation:
+            asked.append(draft_length)
+            return original(engine, rows, last_ids, draft_length, beta)
+
+        patch.setattr(decoding, "draft_and_verify", seen)
+        run("translate", "-m", bundle, "--engine", "torch", *options, stdin=f"{SENTENCES[0]}\n")
+    return sorted(set(asked))
+
+
+def test_tune_prints_json_and_strict_translation_uses_the_length_unless_one_is_given(
+    bundle: Path, tmp_path: Path, cache_of_the_tests: Path
+) -> None:
+    text = tmp_path / "text"
+    text.write_text("\n".join(SENTENCES))
+    assert drafted(bundle, "--strict") == [3], "the model's own"
+    result = json.loads(run("tune", bundle, "--engine", "torch", "--source", text, "--rounds", 1, "--format", "json"))
+    assert result["emission"]["source"] == str(text)
+    assert result["draft_length"] in range(1, 5)
+    assert [timing["draft_length"] for timing in result["timings"]] == [1, 2, 3, 4]
+    assert Path(result["kept_in"]).is_relative_to(cache_of_the_tests)
+
+    # Whatever was the fastest here: another one than the model's own.
+    tuned.store(tuned.Key.here(load_bundle(bundle).digest, result["engine"]), 2)
+    assert drafted(bundle, "--strict") == [2]
+    assert drafted(bundle, "--beta", "1") == [2]
+    assert drafted(bundle, "--strict", "--draft-length", "4") == [4]
+    assert drafted(bundle) == [3], "relaxed: the model's own"
+
+
+def test_tuning_changes_nothing_in_the_bundle(bundle: Path) -> None:
+    before = {file.name: file.read_bytes() for file in bundle.iterdir()}
+    run("tune", bundle, "--engine", "torch", "--rounds", 1)
+    assert {file.name: file.read_bytes() for file in bundle.iterdir()} == before
+
+
+def test_without_text_the_sample_is_used_and_named(bundle: Path) -> None:
+    assert "Emitted tokens: the sample that comes along, 26 sentences, strict." in run(
+        "tune", bundle, "--engine", "torch", "--rounds", 1
+    )
+
+
+def test_the_packaged_sample_is_the_one_in_data() -> None:
+    lines = (Path(__file__).parent.parent / "data" / "sample.de").read_text().splitlines()
+    assert tuning.sample_lines("de") == lines
+    assert tuning.sample_lines("xx") is None
