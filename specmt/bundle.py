@@ -20,7 +20,7 @@ MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.model"
 WEIGHTS = "model.safetensors"
 GRAPHS = ("encode.onnx", "verify.onnx", "draft.onnx", "speculate.onnx")
-"""What the onnx engine runs; they read the weights file. A bundle may have none."""
+"""What the onnx engine runs; they read the weights file. A bundle may have none; the last two are the drafter's."""
 
 T = TypeVar("T")
 
@@ -80,9 +80,15 @@ class Bundle:
         return vocabulary
 
     @property
+    def has_drafter(self) -> bool:
+        """Whether it can speculate; a converted verifier alone cannot."""
+        return self.architecture.drafter_layers > 0
+
+    @property
     def has_graphs(self) -> bool:
         """Whether the onnx engine can run it."""
-        return all(name in self.files for name in GRAPHS)
+        needed = GRAPHS if self.architecture.drafter_layers else GRAPHS[:2]
+        return all(name in self.files for name in needed)
 
     @property
     def weights_path(self) -> Path:
@@ -105,7 +111,7 @@ def load_bundle(path: Path) -> Bundle:
     if manifest.get("manifest_sha256") != _manifest_digest(manifest):
         raise BundleError(f"{path / MANIFEST}: altered or damaged (its own SHA-256 differs); copy the model again")
     bundle = _parse(path, manifest)
-    if bundle.decoding.draft_length > bundle.architecture.draft_length:
+    if bundle.has_drafter and bundle.decoding.draft_length > bundle.architecture.draft_length:
         raise BundleError(f"{path / MANIFEST}: decoding: draft_length is more than the drafter's slots")
     for name, digest in bundle.files.items():
         _check_file(path / name, digest)
@@ -162,7 +168,7 @@ def _text(value: object) -> str:
 
 
 def _dataclass(cls: type[T], values: dict[str, Any]) -> T:
-    types: dict[str, Any] = {"int": {int}, "float": {int, float}}
+    types: dict[str, Any] = {"int": {int}, "float": {int, float}, "bool": {bool}, "str": {str}}
     for field in fields(cls):  # type: ignore[arg-type]
         if field.name in values and type(values[field.name]) not in types[str(field.type)]:
             raise ValueError(field.name)
@@ -206,7 +212,7 @@ def write_bundle(
             "format_version": FORMAT_VERSION,
             "source_language": languages[0],
             "target_language": languages[1],
-            "architecture": asdict(architecture),
+            "architecture": architecture.to_json(),
             "decoding": asdict(decoding),
             "files": files,
             "training": dict(training),

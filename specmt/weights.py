@@ -34,10 +34,15 @@ def scale_name(name: str) -> str:
 def expected_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     """Every tensor of a bundle and its shape.
 
-    `embeddings` serve source, target and output; attention and feed-forward names are fairseq's own.
+    `embeddings` serve target, output and source, unless those have their own; attention and feed-forward names are
+    fairseq's own.
     """
-    width, inner = architecture.width, architecture.feed_forward_width
+    width = architecture.width
     shapes: dict[str, tuple[int, ...]] = {"embeddings.weight": (architecture.vocabulary_size, width)}
+    if architecture.source_vocabulary_size:
+        shapes["source_embeddings.weight"] = (architecture.source_vocabulary_size, width)
+    if not architecture.tied_output:
+        shapes["output.weight"] = (architecture.vocabulary_size, width)
 
     def norm(name: str) -> None:
         shapes[f"{name}.weight"] = shapes[f"{name}.bias"] = (width,)
@@ -51,7 +56,7 @@ def expected_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         for projection in projections:
             linear(f"{layer}.{kind}.{projection}", width, width)
 
-    def layer(name: str, reads_source: bool) -> None:
+    def layer(name: str, inner: int, reads_source: bool) -> None:
         attention(name, "self_attn")
         norm(f"{name}.self_attn_layer_norm")
         if reads_source:
@@ -61,17 +66,21 @@ def expected_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         linear(f"{name}.fc2", width, inner)
         norm(f"{name}.final_layer_norm")
 
-    stacks = {
-        "verifier.encoder": architecture.encoder_layers,
-        "verifier.decoder": architecture.decoder_layers,
-        "drafter": architecture.drafter_layers,
-    }
-    for stack, layers in stacks.items():
-        for index in range(layers):
-            layer(f"{stack}.layers.{index}", reads_source=stack != "verifier.encoder")
-            attention(f"{stack}.layers.{index}", "prefix_attn", ("k_proj", "v_proj") if stack == "drafter" else ())
-    for name in ("verifier.encoder.layer_norm", "verifier.decoder.layer_norm", "drafter.layer_norm"):
-        norm(name)
+    inner, encoder_inner = architecture.feed_forward_width, architecture.feed_forward_width_of_encoder
+    for index in range(architecture.encoder_layers):
+        layer(f"verifier.encoder.layers.{index}", encoder_inner, reads_source=False)
+    for index in range(architecture.decoder_layers):
+        layer(f"verifier.decoder.layers.{index}", inner, reads_source=True)
+    for index in range(architecture.drafter_layers):
+        layer(f"drafter.layers.{index}", inner, reads_source=True)
+        attention(f"drafter.layers.{index}", "prefix_attn", ("k_proj", "v_proj"))
+    if architecture.encoder_final_norm:
+        norm("verifier.encoder.layer_norm")
+    if architecture.decoder_final_norm:
+        norm("verifier.decoder.layer_norm")
+    if not architecture.drafter_layers:
+        return shapes
+    norm("drafter.layer_norm")
     rank = architecture.bigram_rank
     shapes["drafter.slots.weight"] = (architecture.draft_length, width)
     shapes["drafter.bigram_gate.weight"] = (rank, width)
