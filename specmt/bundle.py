@@ -6,16 +6,19 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from specmt.architecture import Architecture
+from specmt.dictionaries import SEGMENTATION, VOCABULARY_FILES, read_vocabulary
 from specmt.errors import BundleError
 from specmt.files import atomic_path, file_digest, write_json
-from specmt.vocabulary import Vocabulary
+from specmt.vocabulary import AnyVocabulary, Vocabulary
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""The newest that this program reads. Format 1 has a SentencePiece model of specmt's own and a drafter; what has not, or
+whose verifier is not as specmt trains it, is written as format 2."""
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.model"
 WEIGHTS = "model.safetensors"
@@ -64,19 +67,25 @@ class Bundle:
     scores: Mapping[str, Any]
     """Its evaluation on the validation set."""
 
-    def vocabulary(self) -> Vocabulary:
+    def vocabulary(self) -> AnyVocabulary:
         """Load the tokenizer.
 
         Raises:
             BundleError: it is not one that this program can use.
         """
-        path = self.path / TOKENIZER
+        path = self.path / (TOKENIZER if TOKENIZER in self.files else SEGMENTATION)
+        vocabulary: AnyVocabulary
         try:
-            vocabulary = Vocabulary(path.read_bytes())
+            vocabulary = Vocabulary(path.read_bytes()) if path.name == TOKENIZER else read_vocabulary(self.path)
         except ValueError as error:
             raise BundleError(f"{path}: {error}") from None
-        if len(vocabulary) != self.architecture.vocabulary_size:
-            raise BundleError(f"{path}: {len(vocabulary)} pieces, expected {self.architecture.vocabulary_size}")
+        sizes = (
+            (len(vocabulary), self.architecture.vocabulary_size),
+            (vocabulary.source_size, self.architecture.source_vocabulary_size or self.architecture.vocabulary_size),
+        )
+        for found, expected in sizes:
+            if found != expected:
+                raise BundleError(f"{path}: {found} pieces, expected {expected}")
         return vocabulary
 
     @property
@@ -115,7 +124,8 @@ def load_bundle(path: Path) -> Bundle:
         raise BundleError(f"{path / MANIFEST}: decoding: draft_length is more than the drafter's slots")
     for name, digest in bundle.files.items():
         _check_file(path / name, digest)
-    for name in (TOKENIZER, WEIGHTS):
+    tokenizer = VOCABULARY_FILES if version > 1 and TOKENIZER not in bundle.files else (TOKENIZER,)
+    for name in (*tokenizer, WEIGHTS):
         if name not in bundle.files:
             raise BundleError(f"{path / MANIFEST}: files: {name} is not listed")
     return bundle
@@ -209,7 +219,7 @@ def write_bundle(
         write_files(folder)
         files = {file.name: file_digest(file) for file in sorted(folder.iterdir())}
         manifest: dict[str, Any] = {
-            "format_version": FORMAT_VERSION,
+            "format_version": _format_version(architecture, files),
             "source_language": languages[0],
             "target_language": languages[1],
             "architecture": architecture.to_json(),
@@ -219,3 +229,10 @@ def write_bundle(
             "scores": dict(scores),
         }
         write_json(folder / MANIFEST, {**manifest, "manifest_sha256": _manifest_digest(manifest)})
+
+
+def _format_version(architecture: Architecture, files: Mapping[str, str]) -> int:
+    """The oldest format that says it all: older programs read what they can, and refuse the rest by its number."""
+    sizes = {field.name for field in fields(Architecture) if field.default is MISSING}
+    plain = architecture.to_json().keys() == sizes and architecture.drafter_layers > 0
+    return 1 if plain and TOKENIZER in files else FORMAT_VERSION

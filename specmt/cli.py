@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NoReturn, TextIO
 
 import typer
 
+from specmt.commands.convert import convert
 from specmt.errors import InputError, SpecmtError, UsageError
 from specmt.files import atomic_path
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 BUNDLED_MODEL = Path(__file__).parent / "models" / "de-en"
 DEFAULT_BATCH_SIZE = 32
+DEFAULT_STRATEGIES = "ar,beam5,spec-strict,spec"
 
 app = typer.Typer(
     help="Machine translation that drafts many tokens in one pass and verifies them in another.",
@@ -31,6 +33,9 @@ app = typer.Typer(
     add_completion=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+app.command()(convert)
 
 
 class StrategyName(StrEnum):
@@ -130,6 +135,9 @@ def translate(
     from specmt.translator import look_ahead
 
     translator = _load(model, engine, device, precision, threads)
+    if strategy is StrategyName.spec and not translator.has_drafter:
+        print(f"specmt: {model} has no drafter: decoding with --strategy ar", file=sys.stderr)
+        strategy = StrategyName.ar
     settings = _settings(translator, strategy, draft_length, beta, tau, strict, beam, length_penalty, n_best)
     lines = iterations = emitted = 0
     with _reading(input_path) as source, _writing(output_path) as target:
@@ -183,7 +191,7 @@ def evaluate(
     model: ModelOption = BUNDLED_MODEL,
     strategies: Annotated[
         str, typer.Option(help="Of ar, beamN, spec-strict, spec; separated by commas.")
-    ] = "ar,beam5,spec-strict,spec",
+    ] = DEFAULT_STRATEGIES,
     batch_size: Annotated[int, typer.Option(min=1, help="Sentences decoded at a time.")] = 1,
     repeats: Annotated[int, typer.Option(min=1, help="Timed runs of each strategy, in turn.")] = 3,
     threads: ThreadsOption = 1,
@@ -205,6 +213,8 @@ def evaluate(
     if plot:
         plotting.check_plot(plot)
     translator = _load(model, engine, device, precision, threads)
+    if strategies == DEFAULT_STRATEGIES and not translator.has_drafter:
+        strategies = "ar,beam5"
     result = evaluation.evaluate(
         translator,
         [pair.source for pair in pairs],
