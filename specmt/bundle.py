@@ -24,6 +24,7 @@ TOKENIZER = "tokenizer.model"
 WEIGHTS = "model.safetensors"
 GRAPHS = ("encode.onnx", "verify.onnx", "draft.onnx", "speculate.onnx")
 """What the onnx engine runs; they read the weights file. A bundle may have none; the last two are the drafter's."""
+BUNDLED_MODEL = Path(__file__).parent / "models" / "de-en"
 
 T = TypeVar("T")
 

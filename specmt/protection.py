@@ -59,6 +59,10 @@ class Span:
     """One of `KINDS`, `term`, or `element`: an opening tag, its content and the closing tag."""
     text: str
     target: str
+    content: str = ""
+    """Of an element: the text between the tags, if no other span stands in it."""
+    translated: str = ""
+    """Its translation by itself."""
 
     @property
     def is_soft(self) -> bool:
@@ -248,42 +252,50 @@ class Protection:
         translated = self._translate_chunk(contents, run)
         for (plan, (first, last)), content, translation in reversed(list(zip(found, contents, translated, strict=True))):
             opening, closing = (_source(plan.parts[place]) for place in (first, last))
-            inner = _with_spaces_of(content, translation.text)
-            plan.parts[first : last + 1] = [
-                Span("element", opening + content + closing, opening + inner + closing)
-            ]
+            text = _as_piece(content.strip(), translation.text.strip(), first=False) if content.strip() else ""
+            inner = _with_spaces_of(content, text)
+            plain, word = (content.strip(), text) if last == first + 2 else ("", "")
+            element = Span("element", opening + content + closing, opening + inner + closing, plain, word)
+            plan.parts[first : last + 1] = [element]
 
     def _attempt(self, plan: _Plan, attempt: int) -> _Attempt | None:
-        """The line with carriers in place of what needs them; None when there are too few."""
-        carriers = {kind: self._carriers(plan, kind) for kind in ("names", "numbers")}
-        texts, carried = [], {}
-        # Only the first attempt lets everything stand that may; each later one begins further on in the lists.
-        used: Counter[str] = Counter()
+        """The line with carriers in place of what needs them; None where only pieces are left to try.
+
+        At first, an element stands as its content, and its tags go around that content's translation.
+        """
+        if any(span.kind == "tag" for span in plan.spans) or not any(_piece(part).core for part in _texts(plan)):
+            return None  # a tag without its pair parts the text; and where there is none, nothing is to be translated
+        texts, carried, free = [], {}, {kind: self._carriers(plan, kind, attempt) for kind in ("names", "numbers")}
         for part in plan.parts:
             if isinstance(part, str) or (part.is_soft and part.text not in plan.missing):
                 texts.append(_source(part))
                 continue
-            kind = "numbers" if part.kind == "number" else "names"
-            needed = sum(not span.is_soft or span.text in plan.missing for span in plan.spans)
-            place = used[kind] + attempt * (needed if needed <= 2 else 1)
-            used[kind] += 1
-            if len(carriers[kind]) <= used[kind] - 1 or not carriers[kind]:
+            if attempt == 0 and part.translated:
+                sent, carrier = part.content, part.translated
+            else:
+                carriers = free["numbers" if part.kind == "number" else "names"]
+                sent = carrier = carriers.pop(0) if carriers else ""
+            if not carrier or carrier in carried:
                 return None
-            carrier = carriers[kind][place % len(carriers[kind])]
-            if carrier in carried:
-                return None
+            texts.append(sent)
             carried[carrier] = part
-            texts.append(carrier)
         return _Attempt("".join(texts), carried)
 
-    def _carriers(self, plan: _Plan, kind: str) -> list[str]:
-        """Carriers that stand neither in the line nor in what will be put into it."""
+    def _carriers(self, plan: _Plan, kind: str, attempt: int) -> list[str]:
+        """Carriers that stand neither in the line nor in what will be put into it; each attempt has others first."""
         taken = " ".join([plan.line, *(span.target for span in plan.spans)]).casefold()
-        return [word for word in (self._names if kind == "names" else self._numbers) if word.casefold() not in taken]
+        words = [word for word in (self._names if kind == "names" else self._numbers) if word.casefold() not in taken]
+        needed = sum(not span.is_soft or span.text in plan.missing for span in plan.spans)
+        first = attempt * min(needed, 2) % len(words) if words else 0
+        return words[first:] + words[:first]
 
 
 def _source(part: str | Span) -> str:
     return part.text if isinstance(part, Span) else part
+
+
+def _texts(plan: _Plan) -> Iterator[str]:
+    return (part for part in plan.parts if isinstance(part, str))
 
 
 def _elements(plan: _Plan) -> Iterator[tuple[int, int]]:
@@ -352,13 +364,22 @@ def _put_back(text: str, attempt: _Attempt) -> str | None:
     """`text` with spans for carriers; None unless each carrier is there once."""
     if not attempt.carried:
         return text
-    pattern = "|".join(sorted(map(re.escape, attempt.carried), key=len, reverse=True))
-    found = re.findall(rf"(?<![^\W_])(?:{pattern})(?![^\W_])", text)
-    if Counter(found) != Counter(attempt.carried.keys()):
-        return None
-    return re.sub(
-        rf"(?<![^\W_])(?:{pattern})(?![^\W_])", lambda match: attempt.carried[match[0]].target, text
+    by_form = {form: span for carrier, span in attempt.carried.items() for form in {carrier, *_forms(carrier)}}
+    pattern = re.compile(
+        rf"(?<![^\W_])(?:{'|'.join(map(re.escape, sorted(by_form, key=len, reverse=True)))})(?![^\W_])"
     )
+    found = Counter(by_form[form] for form in pattern.findall(text))
+    if found != Counter(attempt.carried.values()):
+        return None
+    return pattern.sub(lambda match: _filled(by_form[match[0]], match[0], attempt), text)
+
+
+def _filled(span: Span, form: str, attempt: _Attempt) -> str:
+    """What takes a carrier's place; an element whose content was its own carrier takes that between its tags."""
+    if span.translated and span.translated in attempt.carried:
+        opening, _, closing = span.text.partition(span.content)
+        return opening + form + closing
+    return span.target
 
 
 def _restored(plan: _Plan, attempt: _Attempt, translation: Translation) -> Translation | None:
