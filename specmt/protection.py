@@ -46,8 +46,10 @@ _PATTERNS = {
         r"|(?<![\w%])%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:ll?|h)?[sdifgGxXeEuco@](?!\w)"
         r"|(?<![\w%])%[A-Z_][A-Z0-9_]*%|(?<![\w%])%\d+(?!\w)|\$[A-Za-z_]\w*|&(?:[A-Za-z]\w*|#\d+);"
     ),
-    "number": r"(?<![\w.,])\d+(?:[.,:/]\d+)*(?!\d)",
+    "number": r"(?<![\w.,])\d+(?:[.,:/]\d+)*(?!\w)",
 }
+_TRIGGER = re.compile(r"[\d<@{%$&]|://|www\.")
+"""What stands in every span but a term; a line without is told from others fast."""
 _OPENING = re.compile(r"<([A-Za-z][\w:-]*)(?:\s[^<>]*)?(?<!/)>")
 
 
@@ -189,7 +191,7 @@ class Protection:
 
         def untouched() -> Iterator[Sequence[str]]:
             for chunk in source:
-                if any(map(self._pattern.search, chunk)):
+                if any(map(self._concerns, chunk)):
                     held.append(chunk)
                     return
                 yield chunk
@@ -204,6 +206,10 @@ class Protection:
             for translation in self._translate_chunk(held.pop(), run):
                 yield replace(translation, index=index)
                 index += 1
+
+    def _concerns(self, line: str) -> bool:
+        worth_a_look = self._terminology is not None or _TRIGGER.search(line) is not None
+        return worth_a_look and self._pattern.search(line) is not None
 
     def parts(self, line: str) -> Parts:
         """A line as text and spans in turn."""
