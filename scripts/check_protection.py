@@ -1,6 +1,7 @@
-"""How much of what must come out unchanged does, and how many required terms, over a set of lines that says what it
-requires: `python scripts/check_protection.py`. Exit code 1 unless everything is kept, 98 % of the terms are there, and
-strict says what `ar` says.
+"""How much of what must come out unchanged does, and how many required terms are there: `check_protection.py`.
+
+The set, tests/data/protection.jsonl, says what each line requires. Exit code 1 unless everything is kept, 98 % of the
+terms are there, and strict says what `ar` says.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ def count(lines: list[Line], texts: list[str]) -> tuple[Count, Count]:
     return kept, terms
 
 
-def translate(translator: Translator, lines: list[Line], settings: DecodingSettings, protected: bool) -> list[Translation]:
+def translate(
+    translator: Translator, lines: list[Line], settings: DecodingSettings, protected: bool
+) -> list[Translation]:
     """Translations of the lines, protected or not."""
     terminology = read_terminology(DATA / "protection.terms.tsv") if protected else None
     protection = Protection(translator.vocabulary, KINDS if protected else (), terminology)

@@ -17,8 +17,8 @@ from specmt.files import atomic_path, file_digest, write_json
 from specmt.vocabulary import AnyVocabulary, Vocabulary
 
 FORMAT_VERSION = 2
-"""The newest that this program reads. Format 1 has a SentencePiece model of specmt's own and a drafter; what has not, or
-whose verifier is not as specmt trains it, is written as format 2."""
+"""The newest that this program reads. Format 1 has a SentencePiece model of specmt's own, a drafter, and a verifier as
+specmt trains it; what differs is written as format 2."""
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.model"
 WEIGHTS = "model.safetensors"
@@ -67,6 +67,7 @@ class Bundle:
     """How it was trained: configuration and package versions."""
     scores: Mapping[str, Any]
     """Its evaluation on the validation set."""
+    format_version: int = 1
 
     def vocabulary(self) -> AnyVocabulary:
         """Load the tokenizer.
@@ -169,6 +170,7 @@ def _parse(path: Path, manifest: dict[str, Any]) -> Bundle:
         take("files", _file_digests),
         take("training", dict),
         take("scores", dict),
+        take("format_version", int),
     )
 
 

@@ -17,6 +17,7 @@ import typer
 
 from specmt.bundle import BUNDLED_MODEL
 from specmt.commands.convert import convert
+from specmt.commands.inspect import doctor, info
 from specmt.errors import InputError, SpecmtError, UsageError
 from specmt.files import atomic_path
 
@@ -35,7 +36,8 @@ app = typer.Typer(
 )
 
 
-app.command()(convert)
+for _command in (convert, info, doctor):
+    app.command()(_command)
 
 
 class StrategyName(StrEnum):

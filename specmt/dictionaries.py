@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import sentencepiece
 
@@ -24,7 +23,7 @@ SOURCE_DICTIONARY = "source.dict.txt"
 TARGET_DICTIONARY = "target.dict.txt"
 VOCABULARY_FILES = (SEGMENTATION, SOURCE_DICTIONARY, TARGET_DICTIONARY)
 CODES = "codes"
-"""Merges of byte-pair encoding as subword-nmt writes them, or a SentencePiece model; there where `subwords` needs it."""
+"""Merges of byte-pair encoding as subword-nmt writes them, or a SentencePiece model; where `subwords` needs it."""
 
 SUBWORDS = ("none", "sentencepiece", "subword_nmt")
 TOKENIZERS = ("none", "moses")
@@ -224,7 +223,7 @@ def read_vocabulary(folder: Path) -> FairseqVocabulary:
     return FairseqVocabulary(segmentation, source, target, codes)
 
 
-def _segmentation(values: Any) -> Segmentation:
+def _segmentation(values: object) -> Segmentation:
     types = {"str": str, "bool": bool}
     known = {field.name: types[str(field.type)] for field in fields(Segmentation)}
     if not isinstance(values, dict) or any(not isinstance(value, known.get(key, ())) for key, value in values.items()):

@@ -42,8 +42,8 @@ _PATTERNS = {
     "url": r"(?:(?:https?|ftp|file)://|www\.)[^\s<>\"'{}|\\^`]*[^\s<>\"'{}|\\^`.,;:!?()\[\]]",
     "email": r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
     "placeholder": (
-        r"\{\{[^{}]*\}\}|\$\{[^{}]*\}|%\{[^{}]*\}|\{[\w.:!#$-]*\}"
-        r"|(?<![\w%])%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:ll?|h)?[sdifgGxXeEuco@](?!\w)"
+        r"\{\{[^{}]*\}\}|\$\{[^{}]*\}|%\{[^{}]*\}|\{[\w.\[\]#-]*(?:![rsa])?(?::[^{}\s]*)?\}"
+        r"|(?<![\d%])%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:ll?|h)?[sdifgGxXeEuco@](?!\w)"
         r"|(?<![\w%])%[A-Z_][A-Z0-9_]*%|(?<![\w%])%\d+(?!\w)|\$[A-Za-z_]\w*|&(?:[A-Za-z]\w*|#\d+);"
     ),
     "number": r"(?<![\w.,])\d+(?:[.,:/]\d+)*(?!\w)",
@@ -256,7 +256,9 @@ class Protection:
         if not found:
             return
         translated = self._translate_chunk(contents, run)
-        for (plan, (first, last)), content, translation in reversed(list(zip(found, contents, translated, strict=True))):
+        for (plan, (first, last)), content, translation in reversed(
+            list(zip(found, contents, translated, strict=True))
+        ):
             opening, closing = (_source(plan.parts[place]) for place in (first, last))
             text = _as_piece(content.strip(), translation.text.strip(), first=False) if content.strip() else ""
             inner = _with_spaces_of(content, text)
@@ -339,13 +341,14 @@ def _cut_edges(plan: _Plan) -> None:
     while plan.parts and _is_edge(plan.parts[-1]):
         part = plan.parts.pop()
         plan.suffix = (part.target if isinstance(part, Span) else part) + plan.suffix
-    if not plan.spans or not plan.prefix + plan.suffix:
-        return
-    # Spaces between a cut tag and the text.
-    if isinstance(plan.parts[0], str) and plan.prefix:
-        plan.prefix += _leading_space(plan.parts[0])
-    if isinstance(plan.parts[-1], str) and plan.suffix:
-        plan.suffix = _trailing_space(plan.parts[-1]) + plan.suffix
+    first, last = (plan.parts[0], plan.parts[-1]) if plan.parts else (None, None)
+    if plan.prefix and isinstance(first, str):
+        plan.prefix += _leading_space(first)
+        plan.parts[0] = first.lstrip()
+        last = plan.parts[-1]
+    if plan.suffix and isinstance(last, str):
+        plan.suffix = _trailing_space(last) + plan.suffix
+        plan.parts[-1] = last.rstrip()
 
 
 def _is_edge(part: str | Span) -> bool:
@@ -402,9 +405,7 @@ def _restored(plan: _Plan, attempt: _Attempt, translation: Translation) -> Trans
         restored = _put_back(one.text, attempt)
         if restored is not None and all(span.found(restored) >= count for span, count in wanted.items()):
             alternatives.append(Alternative(plan.prefix + restored + plan.suffix, one.score))
-    return replace(
-        translation, source=plan.line, text=plan.prefix + text + plan.suffix, n_best=tuple(alternatives)
-    )
+    return replace(translation, source=plan.line, text=plan.prefix + text + plan.suffix, n_best=tuple(alternatives))
 
 
 # -- piece by piece
@@ -430,12 +431,12 @@ def _piece(text: str) -> _Piece:
 
 
 def _translate_pieces(plans: Sequence[_Plan], run: Run) -> dict[int, Translation]:
-    pieces = {(plan.index, i): _piece(part) for plan in plans for i, part in enumerate(plan.parts) if isinstance(part, str)}
+    pieces = {
+        (plan.index, i): _piece(part) for plan in plans for i, part in enumerate(plan.parts) if isinstance(part, str)
+    }
     asked = {place: piece for place, piece in pieces.items() if piece.core}
-    if asked:
-        translated = dict(zip(asked, run([[piece.core for piece in asked.values()]]), strict=True))
-    else:
-        translated = {}
+    cores = [piece.core for piece in asked.values()]
+    translated = dict(zip(asked, run([cores]), strict=True)) if asked else {}
     done = {}
     for plan in plans:
         text, used = plan.prefix, []

@@ -99,7 +99,9 @@ class Translation:
 class Translator:
     """A loaded pair of models with its vocabulary."""
 
-    def __init__(self, engine: AnyEngine, vocabulary: AnyVocabulary, defaults: DecodingDefaults, workers: int = 1) -> None:
+    def __init__(
+        self, engine: AnyEngine, vocabulary: AnyVocabulary, defaults: DecodingDefaults, workers: int = 1
+    ) -> None:
         """`workers`: cores over which sentences are spread; for engines that use one core a call."""
         self.engine = engine
         self.vocabulary = vocabulary

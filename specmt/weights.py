@@ -78,14 +78,21 @@ def expected_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         norm("verifier.encoder.layer_norm")
     if architecture.decoder_final_norm:
         norm("verifier.decoder.layer_norm")
-    if not architecture.drafter_layers:
-        return shapes
-    norm("drafter.layer_norm")
-    rank = architecture.bigram_rank
-    shapes["drafter.slots.weight"] = (architecture.draft_length, width)
-    shapes["drafter.bigram_gate.weight"] = (rank, width)
-    shapes["drafter.bigram_left.weight"] = shapes["drafter.bigram_right.weight"] = (architecture.vocabulary_size, rank)
+    if architecture.drafter_layers:
+        norm("drafter.layer_norm")
+        shapes |= _drafters_own(architecture)
     return shapes
+
+
+def _drafters_own(architecture: Architecture) -> dict[str, tuple[int, ...]]:
+    """What a drafter has beside its layers: the embeddings of its slots and the bigram term."""
+    rank, vocabulary_size = architecture.bigram_rank, architecture.vocabulary_size
+    return {
+        "drafter.slots.weight": (architecture.draft_length, architecture.width),
+        "drafter.bigram_gate.weight": (rank, architecture.width),
+        "drafter.bigram_left.weight": (vocabulary_size, rank),
+        "drafter.bigram_right.weight": (vocabulary_size, rank),
+    }
 
 
 def quantise(matrix: FloatArray) -> tuple[NDArray[np.int8], FloatArray]:

@@ -10,6 +10,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -60,7 +61,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def dictionary_of(size: int) -> Any:
+def dictionary_of(size: int) -> Any:  # noqa: ANN401
     from specmt.fairseq_backend import compat  # noqa: F401  (before fairseq)
 
     from fairseq.data import Dictionary as FairseqDictionary  # isort: skip
@@ -74,7 +75,9 @@ def dictionary_of(size: int) -> Any:
 class Foreign:
     """fairseq's own model with random weights, as a checkpoint and dictionaries on disk."""
 
-    def __init__(self, folder: Path, settings: dict[str, Any], seed: int = 0, projections: float = 0.6, ending: float = 0.2) -> None:
+    def __init__(
+        self, folder: Path, settings: dict[str, Any], seed: int = 0, projections: float = 0.6, ending: float = 0.2
+    ) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         shared = settings.get("share_all_embeddings")
@@ -115,7 +118,9 @@ class Foreign:
             if name.endswith("version") or "_float_tensor" in name:
                 random[name] = part
                 continue
-            deviation = 0.3 if "embed_tokens" in name or "output_proj" in name else projections if part.dim() > 1 else 0.1
+            deviation = (
+                0.3 if "embed_tokens" in name or "output_proj" in name else projections if part.dim() > 1 else 0.1
+            )
             mean = 1.0 if name.endswith("norm.weight") else 0.0
             random[name] = torch.randn(part.shape, generator=generator) * deviation + mean
         last = max((name for name in state if name.startswith("decoder.layers.")), key=lambda name: name.split(".")[2])
@@ -133,10 +138,10 @@ class Foreign:
             random["encoder.embed_tokens.weight"] = random["decoder.embed_tokens.weight"]
         return random
 
-    def save(self, state: dict[str, Any], **content: Any) -> None:
+    def save(self, state: dict[str, Any], **content: object) -> None:
         torch.save({"args": self.settings, "model": state, **content}, self.path)
 
-    def converted(self, **how: Any) -> Path:
+    def converted(self, **how: Any) -> Path:  # noqa: ANN401
         convert(Conversion(self.path, **how), self.folder / "bundle", None)
         return self.folder / "bundle"
 
@@ -373,7 +378,7 @@ def test_what_the_engines_do_not_compute_is_refused_in_one_line(what: str, plain
 class Harmful:
     """What an attacker would put into a checkpoint."""
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
         return os.system, ("touch harmed",)
 
 
@@ -411,7 +416,7 @@ def test_a_file_that_is_not_there_is_one_line(plain: Foreign, tmp_path: Path) ->
 )
 def test_a_dictionary_that_does_not_fit_is_one_line(text: str, message: str, plain: Foreign, tmp_path: Path) -> None:
     (tmp_path / "dict.txt").write_text(text)
-    with pytest.raises(InputError, match="dict.txt") as caught:
+    with pytest.raises(InputError, match=r"dict\.txt") as caught:
         convert(Conversion(plain.path, target_dictionary=tmp_path / "dict.txt"), tmp_path / "bundle", None)
     assert str(caught.value).endswith(message)
 
@@ -457,7 +462,7 @@ def fastbpe(word: str, ranks: dict[tuple[str, str], int]) -> list[str]:
     """fastBPE's `process_bpe`, line by line."""
     parts = [*word[:-1], f"{word[-1]}</w>"]
     while len(parts) > 1:
-        known = [(ranks[pair], pair) for pair in zip(parts, parts[1:], strict=False) if pair in ranks]
+        known = [(ranks[pair], pair) for pair in pairwise(parts) if pair in ranks]
         if not known:
             break
         _, best = min(known)
@@ -611,7 +616,7 @@ def run(*arguments: object) -> tuple[int, str, str]:
 
 @pytest.mark.slow
 def test_the_command_converts_and_translate_says_that_there_is_no_drafter(plain: Foreign, tmp_path: Path) -> None:
-    (tmp_path / "text.de").write_text("\n".join("w5 w6 w7 w8 w9 w10".split()) + "\n")
+    (tmp_path / "text.de").write_text("w5\nw6\nw7\nw8\nw9\nw10\n")
     bundle = tmp_path / "bundle"
     assert run("convert", plain.path, bundle, "--calibration", tmp_path / "text.de") == (0, f"{bundle}\n", "")
     status, text, said = run("translate", "-m", bundle)

@@ -64,7 +64,7 @@ def _begins_with(weight: Tensor, part: Tensor) -> bool:
 def calibrate(
     architecture: Architecture, weights: Mapping[str, FloatArray], sources: Sequence[Sequence[int]]
 ) -> Ranges:
-    """Translate `sources` greedily, drafting (where there is a drafter) at every step, and keep the ranges that were seen.
+    """Translate `sources` greedily, drafting at every step where a drafter is, and keep the ranges that were seen.
 
     Raises:
         EngineError: attention scores that 32-bit floats cannot hold.

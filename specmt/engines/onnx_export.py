@@ -179,8 +179,9 @@ class _Network:
     def attend(self, query: str, keys: str, values: str, limits: str, name: str, heads: int = 0) -> str:
         """Attention of (T, batch, heads, head width) over (keys, batch, heads, head width), and its projection `name`.
 
-        `heads`: 0 for the decoder's. `limits`, shape (batch, 1, T or 1, keys): the most that a score may be, -inf where a key is hidden. What the
-        two products share cancels in the division; that it is not 1 keeps ONNX Runtime on one kernel at any T.
+        `heads`: 0 for the decoder's. `limits`, shape (batch, 1, T or 1, keys): the most that a score may be, -inf where
+        a key is hidden. What the two products share cancels in the division; that it is not 1 keeps ONNX Runtime on one
+        kernel at any T.
         """
         add = self.graph.add
         head_width = self.architecture.width // (heads or self.architecture.heads)
@@ -353,7 +354,9 @@ class _Decoder(_Network):
     def _verify(self, ids: str) -> None:
         graph = self.graph
         shape = self.architecture
-        norms = _norms("verifier.decoder", shape.decoder_layers, _KINDS, shape.decoder_pre_norm, shape.decoder_final_norm)
+        norms = _norms(
+            "verifier.decoder", shape.decoder_layers, _KINDS, shape.decoder_pre_norm, shape.decoder_final_norm
+        )
         stream = self.start(graph.add("Add", self.embed_tokens(ids), "positions"), norms)
         for index in range(shape.decoder_layers):
             layer = f"verifier.decoder.layers.{index}"

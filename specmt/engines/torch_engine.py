@@ -1,6 +1,7 @@
 """The reference engine, in eager torch: fp32 is the oracle for every faster path; bf16 and CUDA for speed.
 
-Verifier: Vaswani et al. 2017, pre-norm or post-norm, as fairseq's `transformer` computes it. Drafter: see `docs/architecture.md`.
+Verifier: Vaswani et al. 2017, pre-norm or post-norm, as fairseq's `transformer` computes it. Drafter: see
+`docs/architecture.md`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The types that fairseq's checkpoints may hold beside tensors, for `torch.load(weights_only=True)`. Imports no fairseq."""
+"""The types that fairseq's checkpoints may hold beside tensors, for safe loading. Imports no fairseq."""
 
 from __future__ import annotations
 
