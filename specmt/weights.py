@@ -66,22 +66,29 @@ def expected_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         linear(f"{name}.fc2", width, inner)
         norm(f"{name}.final_layer_norm")
 
-    inner, encoder_inner = architecture.feed_forward_width, architecture.feed_forward_width_of_encoder
-    for index in range(architecture.encoder_layers):
-        layer(f"verifier.encoder.layers.{index}", encoder_inner, reads_source=False)
-    for index in range(architecture.decoder_layers):
-        layer(f"verifier.decoder.layers.{index}", inner, reads_source=True)
-    for index in range(architecture.drafter_layers):
-        layer(f"drafter.layers.{index}", inner, reads_source=True)
-        attention(f"drafter.layers.{index}", "prefix_attn", ("k_proj", "v_proj"))
-    if architecture.encoder_final_norm:
-        norm("verifier.encoder.layer_norm")
-    if architecture.decoder_final_norm:
-        norm("verifier.decoder.layer_norm")
-    if architecture.drafter_layers:
-        norm("drafter.layer_norm")
-        shapes |= _drafters_own(architecture)
-    return shapes
+    stacks = (
+        (
+            "verifier.encoder",
+            architecture.encoder_layers,
+            architecture.feed_forward_width_of_encoder,
+            architecture.encoder_final_norm,
+        ),
+        (
+            "verifier.decoder",
+            architecture.decoder_layers,
+            architecture.feed_forward_width,
+            architecture.decoder_final_norm,
+        ),
+        ("drafter", architecture.drafter_layers, architecture.feed_forward_width, architecture.drafter_layers > 0),
+    )
+    for stack, layers, inner, _ in stacks:
+        for index in range(layers):
+            layer(f"{stack}.layers.{index}", inner, reads_source=stack != "verifier.encoder")
+            attention(f"{stack}.layers.{index}", "prefix_attn", ("k_proj", "v_proj") if stack == "drafter" else ())
+    for stack, _, _, final_norm in stacks:
+        if final_norm:
+            norm(f"{stack}.layer_norm")
+    return shapes | (_drafters_own(architecture) if architecture.drafter_layers else {})
 
 
 def _drafters_own(architecture: Architecture) -> dict[str, tuple[int, ...]]:

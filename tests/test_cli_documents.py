@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from specmt.cli import app
 
 ROOT = Path(__file__).parent.parent
-COMMANDS = ("translate", "explain", "eval", "train", "export")
+COMMANDS = ("translate", "explain", "eval", "train", "export", "convert", "info", "doctor")
 README = (ROOT / "README.md").read_text()
 
 

@@ -1,7 +1,7 @@
 """Transformers that fairseq trained elsewhere: a checkpoint as a verifier. Imports no fairseq.
 
-Names of old versions are brought up to date by fairseq's own rules (`upgrade_state_dict_named`). What the engines do not
-compute is refused: by its setting where it leaves no tensor, and else because every tensor must find its place.
+Names of old versions are brought up to date by fairseq's own rules (`upgrade_state_dict_named`). What the engines do
+not compute is refused: by its setting where it leaves no tensor, and else because every tensor must find its place.
 """
 
 from __future__ import annotations
