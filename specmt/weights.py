@@ -88,11 +88,13 @@ def expected_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     for stack, _, _, final_norm in stacks:
         if final_norm:
             norm(f"{stack}.layer_norm")
-    return shapes | (_drafters_own(architecture) if architecture.drafter_layers else {})
+    return shapes | _drafters_own(architecture)
 
 
 def _drafters_own(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     """What a drafter has beside its layers: the embeddings of its slots and the bigram term."""
+    if not architecture.drafter_layers:
+        return {}
     rank, vocabulary_size = architecture.bigram_rank, architecture.vocabulary_size
     return {
         "drafter.slots.weight": (architecture.draft_length, architecture.width),

