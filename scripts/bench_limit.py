@@ -29,7 +29,7 @@ from benchmarking import CORPORA, Options, Results, last_cores
 from specmt.drafting import draft_and_verify
 from specmt.engines.base import AnyEngine, Candidates, IntArray, Lattice, Rows, Speculation
 from specmt.translator import DecodingSettings, Translator, load_translator
-from specmt.vocabulary import EOS_ID, Vocabulary
+from specmt.vocabulary import EOS_ID, AnyVocabulary
 
 T = TypeVar("T")
 ROUNDS = 3
@@ -99,7 +99,7 @@ class FusedTimedEngine(SeparateEngine):
 class TimedVocabulary:
     """A vocabulary whose work is timed."""
 
-    def __init__(self, vocabulary: Vocabulary, watch: Stopwatch) -> None:
+    def __init__(self, vocabulary: AnyVocabulary, watch: Stopwatch) -> None:
         self._vocabulary, self._watch = vocabulary, watch
 
     def encode(self, text: str) -> list[int]:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+ACTIVATIONS = ("relu", "gelu")
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """Sizes of verifier and drafter. Both are pre-norm Transformers with ReLU that share one embedding matrix."""
+    """Sizes of verifier and drafter, which are Transformers with sinusoidal positions.
+
+    What stands after `bigram_rank` differs from its default only in verifiers that were converted. The drafter is
+    always pre-norm with ReLU, has the decoder's sizes and uses the matrices that the decoder reads and writes with.
+    """
 
     vocabulary_size: int
+    """Of the target, and of the source unless `source_vocabulary_size` says otherwise."""
     width: int
     """Units of a hidden state."""
     heads: int
@@ -17,6 +25,7 @@ class Architecture:
     encoder_layers: int
     decoder_layers: int
     drafter_layers: int
+    """0 where there is no drafter."""
     draft_length: int
     """The most `[MASK]` slots that the drafter fills."""
     bigram_rank: int
@@ -24,8 +33,56 @@ class Architecture:
     """Tokens that the verifier can say; 0: all."""
     draft_vocabulary_size: int = 0
     """Tokens that the drafter can say; 0: all."""
+    source_vocabulary_size: int = 0
+    """Tokens of an embedding matrix that the source has for itself; 0: it shares the decoder's."""
+    tied_output: bool = True
+    """Whether the output projection is the decoder's embedding matrix."""
+    encoder_heads: int = 0
+    """Of the encoder where they differ from the decoder's; 0: the same."""
+    encoder_feed_forward_width: int = 0
+    """Of the encoder where it differs from the decoder's; 0: the same."""
+    encoder_pre_norm: bool = True
+    """Layer norm before each sublayer; else after the sum of its input and its result."""
+    decoder_pre_norm: bool = True
+    encoder_final_norm: bool = True
+    """Whether a layer norm follows the last layer."""
+    decoder_final_norm: bool = True
+    scaled_embeddings: bool = True
+    """Whether embeddings are multiplied by the square root of the width."""
+    activation: str = "relu"
+    """Of the verifier's feed-forward layers: relu, or gelu (exact)."""
 
     def __post_init__(self) -> None:
-        """Refuse heads that do not share the width evenly."""
-        if self.heads < 1 or self.width % self.heads:
+        """Refuse heads that do not share the width evenly, and activations that no engine has."""
+        if any(heads < 1 or self.width % heads for heads in (self.heads, self.heads_of_encoder)):
             raise ValueError("width must be a multiple of heads")
+        drafts_all = self.drafter_layers > 0 and not self.draft_vocabulary_size
+        if self.target_vocabulary_size and drafts_all and not self.tied_output:
+            raise ValueError("a drafter that says all tokens needs an output matrix of all tokens")
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}")
+
+    @property
+    def heads_of_encoder(self) -> int:
+        """Attention heads of the encoder's layers."""
+        return self.encoder_heads or self.heads
+
+    @property
+    def feed_forward_width_of_encoder(self) -> int:
+        """Inner units of the encoder's layers."""
+        return self.encoder_feed_forward_width or self.feed_forward_width
+
+    @property
+    def source_embeddings(self) -> str:
+        """The matrix that source ids are looked up in."""
+        return "source_embeddings" if self.source_vocabulary_size else "embeddings"
+
+    @property
+    def output(self) -> str:
+        """The matrix that scores target tokens."""
+        return "embeddings" if self.tied_output else "output"
+
+    def to_json(self) -> dict[str, Any]:
+        """What a manifest says: sizes, and what is not as in every pair that specmt trains."""
+        values, optional = asdict(self), {field.name: field.default for field in fields(self)}
+        return {name: value for name, value in values.items() if optional[name] != value}

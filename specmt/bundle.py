@@ -6,21 +6,25 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from specmt.architecture import Architecture
+from specmt.dictionaries import SEGMENTATION, VOCABULARY_FILES, read_vocabulary
 from specmt.errors import BundleError
 from specmt.files import atomic_path, file_digest, write_json
-from specmt.vocabulary import Vocabulary
+from specmt.vocabulary import AnyVocabulary, Vocabulary
 
 FORMAT_VERSION = 2
+"""The newest that this program reads. Format 1 has a SentencePiece model of specmt's own, a drafter, and a verifier as
+specmt trains it; what differs is written as format 2."""
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.model"
 WEIGHTS = "model.safetensors"
 GRAPHS = ("encode.onnx", "verify.onnx", "draft.onnx", "speculate.onnx")
-"""What the onnx engine runs; they read the weights file. A bundle may have none."""
+"""What the onnx engine runs; they read the weights file. A bundle may have none; the last two are the drafter's."""
+BUNDLED_MODEL = Path(__file__).parent / "models" / "de-en"
 
 T = TypeVar("T")
 
@@ -63,20 +67,27 @@ class Bundle:
     """How it was trained: configuration and package versions."""
     scores: Mapping[str, Any]
     """Its evaluation on the validation set."""
+    format_version: int = 1
 
-    def vocabulary(self) -> Vocabulary:
+    def vocabulary(self) -> AnyVocabulary:
         """Load the tokenizer.
 
         Raises:
             BundleError: it is not one that this program can use.
         """
-        path = self.path / TOKENIZER
+        path = self.path / (TOKENIZER if TOKENIZER in self.files else SEGMENTATION)
+        vocabulary: AnyVocabulary
         try:
-            vocabulary = Vocabulary(path.read_bytes())
+            vocabulary = Vocabulary(path.read_bytes()) if path.name == TOKENIZER else read_vocabulary(self.path)
         except ValueError as error:
             raise BundleError(f"{path}: {error}") from None
-        if len(vocabulary) != self.architecture.vocabulary_size:
-            raise BundleError(f"{path}: {len(vocabulary)} pieces, expected {self.architecture.vocabulary_size}")
+        sizes = (
+            (len(vocabulary), self.architecture.vocabulary_size),
+            (vocabulary.source_size, self.architecture.source_vocabulary_size or self.architecture.vocabulary_size),
+        )
+        for found, expected in sizes:
+            if found != expected:
+                raise BundleError(f"{path}: {found} pieces, expected {expected}")
         return vocabulary
 
     @property
@@ -85,9 +96,15 @@ class Bundle:
         return hashlib.sha256(json.dumps(sorted(self.files.items())).encode()).hexdigest()
 
     @property
+    def has_drafter(self) -> bool:
+        """Whether it can speculate; a converted verifier alone cannot."""
+        return self.architecture.drafter_layers > 0
+
+    @property
     def has_graphs(self) -> bool:
         """Whether the onnx engine can run it."""
-        return all(name in self.files for name in GRAPHS)
+        needed = GRAPHS if self.architecture.drafter_layers else GRAPHS[:2]
+        return all(name in self.files for name in needed)
 
     @property
     def weights_path(self) -> Path:
@@ -110,11 +127,12 @@ def load_bundle(path: Path) -> Bundle:
     if manifest.get("manifest_sha256") != _manifest_digest(manifest):
         raise BundleError(f"{path / MANIFEST}: altered or damaged (its own SHA-256 differs); copy the model again")
     bundle = _parse(path, manifest)
-    if bundle.decoding.draft_length > bundle.architecture.draft_length:
+    if bundle.has_drafter and bundle.decoding.draft_length > bundle.architecture.draft_length:
         raise BundleError(f"{path / MANIFEST}: decoding: draft_length is more than the drafter's slots")
     for name, digest in bundle.files.items():
         _check_file(path / name, digest)
-    for name in (TOKENIZER, WEIGHTS):
+    tokenizer = VOCABULARY_FILES if version > 1 and TOKENIZER not in bundle.files else (TOKENIZER,)
+    for name in (*tokenizer, WEIGHTS):
         if name not in bundle.files:
             raise BundleError(f"{path / MANIFEST}: files: {name} is not listed")
     return bundle
@@ -157,6 +175,7 @@ def _parse(path: Path, manifest: dict[str, Any]) -> Bundle:
         take("files", _file_digests),
         take("training", dict),
         take("scores", dict),
+        take("format_version", int),
     )
 
 
@@ -167,7 +186,7 @@ def _text(value: object) -> str:
 
 
 def _dataclass(cls: type[T], values: dict[str, Any]) -> T:
-    types: dict[str, Any] = {"int": {int}, "float": {int, float}}
+    types: dict[str, Any] = {"int": {int}, "float": {int, float}, "bool": {bool}, "str": {str}}
     for field in fields(cls):  # type: ignore[arg-type]
         if field.name in values and type(values[field.name]) not in types[str(field.type)]:
             raise ValueError(field.name)
@@ -208,13 +227,20 @@ def write_bundle(
         write_files(folder)
         files = {file.name: file_digest(file) for file in sorted(folder.iterdir())}
         manifest: dict[str, Any] = {
-            "format_version": FORMAT_VERSION,
+            "format_version": _format_version(architecture, files),
             "source_language": languages[0],
             "target_language": languages[1],
-            "architecture": asdict(architecture),
+            "architecture": architecture.to_json(),
             "decoding": asdict(decoding),
             "files": files,
             "training": dict(training),
             "scores": dict(scores),
         }
         write_json(folder / MANIFEST, {**manifest, "manifest_sha256": _manifest_digest(manifest)})
+
+
+def _format_version(architecture: Architecture, files: Mapping[str, str]) -> int:
+    """The oldest format that says it all: older programs read what they can, and refuse the rest by its number."""
+    sizes = {field.name for field in fields(Architecture) if field.default is MISSING}
+    plain = architecture.to_json().keys() == sizes and architecture.drafter_layers > 0
+    return 1 if plain and TOKENIZER in files else FORMAT_VERSION

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NoReturn, TextIO
 
 import typer
 
+from specmt.bundle import BUNDLED_MODEL
+from specmt.commands.convert import convert
+from specmt.commands.inspect import doctor, info
 from specmt.errors import InputError, SpecmtError, UsageError
 from specmt.files import atomic_path
 from specmt.tune_command import tune
@@ -22,8 +25,8 @@ from specmt.tune_command import tune
 if TYPE_CHECKING:
     from specmt.translator import DecodingSettings, Translation, Translator
 
-BUNDLED_MODEL = Path(__file__).parent / "models" / "de-en"
 DEFAULT_BATCH_SIZE = 32
+DEFAULT_STRATEGIES = "ar,beam5,spec-strict,spec"
 
 app = typer.Typer(
     help="Machine translation that drafts many tokens in one pass and verifies them in another.",
@@ -32,6 +35,10 @@ app = typer.Typer(
     add_completion=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+for _command in (convert, info, doctor):
+    app.command()(_command)
 
 
 class StrategyName(StrEnum):
@@ -120,6 +127,13 @@ def translate(
     output_format: Annotated[
         OutputFormat, typer.Option("--format", help="Text, or one JSON object a line.")
     ] = OutputFormat.text,
+    protect: Annotated[
+        str, typer.Option(help="What comes out unchanged: some of url,email,tag,placeholder,number; or none.")
+    ] = "url,email,tag,placeholder,number",
+    terminology: Annotated[
+        Path | None,
+        typer.Option(help="Required translations: source term, tab, target term a line.", show_default=False),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")] = False,
 ) -> None:
     """Translate text: one line out for each line in, in order. Only translations go to stdout.
@@ -127,17 +141,29 @@ def translate(
     Examples:  specmt translate < input.de > output.en
                specmt translate -i input.de -o output.en --strategy ar --beam 5
     """
+    from specmt.protection import Protection, read_terminology
     from specmt.streams import LineStream
     from specmt.translator import look_ahead
 
+    kinds = [] if protect == "none" else [kind.strip() for kind in protect.split(",")]
+    terms = read_terminology(terminology) if terminology else None
     translator = _load(model, engine, device, precision, threads)
+    if strategy is StrategyName.spec and not translator.has_drafter:
+        print(f"specmt: {model} has no drafter: decoding with --strategy ar", file=sys.stderr)
+        strategy = StrategyName.ar
     settings = _settings(translator, strategy, draft_length, beta, tau, strict, beam, length_penalty, n_best)
     if (settings.strategy, settings.beta, draft_length) == ("spec", 1, None):
         settings = _tuned(translator, settings)
+    protection = Protection(translator.vocabulary, kinds, terms)
     lines = iterations = emitted = 0
     with _reading(input_path) as source, _writing(output_path) as target:
         chunks = LineStream(source, str(input_path or "standard input")).chunks(look_ahead(batch_size))
-        for translation in translator.translate_chunks(chunks, settings, batch_size, max_batch_tokens):
+        for translation in protection.translate(
+            chunks, lambda chunks: translator.translate_chunks(chunks, settings, batch_size, max_batch_tokens)
+        ):
+            if translation.unplaced:
+                missing = ", ".join(translation.unplaced)
+                print(f"specmt: line {lines + 1}: not in the translation: {missing}", file=sys.stderr)
             target.write(_line(translation, output_format, n_best))
             target.flush()
             lines += 1
@@ -186,7 +212,7 @@ def evaluate(
     model: ModelOption = BUNDLED_MODEL,
     strategies: Annotated[
         str, typer.Option(help="Of ar, beamN, spec-strict, spec; separated by commas.")
-    ] = "ar,beam5,spec-strict,spec",
+    ] = DEFAULT_STRATEGIES,
     batch_size: Annotated[int, typer.Option(min=1, help="Sentences decoded at a time.")] = 1,
     repeats: Annotated[int, typer.Option(min=1, help="Timed runs of each strategy, in turn.")] = 3,
     threads: ThreadsOption = 1,
@@ -208,6 +234,8 @@ def evaluate(
     if plot:
         plotting.check_plot(plot)
     translator = _load(model, engine, device, precision, threads)
+    if strategies == DEFAULT_STRATEGIES and not translator.has_drafter:
+        strategies = "ar,beam5"
     result = evaluation.evaluate(
         translator,
         [pair.source for pair in pairs],
@@ -340,6 +368,8 @@ def _line(translation: Translation, output_format: OutputFormat, n_best: int) ->
         "iterations": len(translation.iterations),
         "emitted_tokens": [len(iteration.emitted) for iteration in translation.iterations],
     }
+    if translation.unplaced:
+        record["unplaced"] = list(translation.unplaced)
     if n_best > 1:
         record["n_best"] = [
             {"translation": alternative.text, "score": alternative.score} for alternative in translation.n_best

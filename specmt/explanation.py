@@ -14,7 +14,7 @@ from rich.text import Text
 from specmt.decoding import Iteration
 from specmt.translator import DecodingSettings, Translation
 from specmt.verification import BLANK_ID
-from specmt.vocabulary import EOS_ID, MASK_PIECE, Vocabulary
+from specmt.vocabulary import EOS_ID, MASK_PIECE, AnyVocabulary
 
 BLANK_PIECE = "[BLANK]"
 
@@ -87,7 +87,7 @@ class Explanation:
         return values
 
 
-def explain(translation: Translation, settings: DecodingSettings, vocabulary: Vocabulary) -> Explanation:
+def explain(translation: Translation, settings: DecodingSettings, vocabulary: AnyVocabulary) -> Explanation:
     """Lay a translation open.
 
     Args:
@@ -96,7 +96,7 @@ def explain(translation: Translation, settings: DecodingSettings, vocabulary: Vo
     source = (*vocabulary.encode(translation.source), EOS_ID) if translation.ids else ()
     return Explanation(
         translation.source,
-        _pieces(source, vocabulary),
+        tuple(vocabulary.source_piece(id_) for id_ in source),
         translation.text,
         settings.draft_length,
         settings.beta,
@@ -105,7 +105,7 @@ def explain(translation: Translation, settings: DecodingSettings, vocabulary: Vo
     )
 
 
-def _steps(iterations: Sequence[Iteration], vocabulary: Vocabulary) -> Iterator[Step]:
+def _steps(iterations: Sequence[Iteration], vocabulary: AnyVocabulary) -> Iterator[Step]:
     prefix: tuple[str, ...] = ()
     for number, iteration in enumerate(iterations, start=1):
         if not iteration.draft:
@@ -128,7 +128,7 @@ def _steps(iterations: Sequence[Iteration], vocabulary: Vocabulary) -> Iterator[
         prefix = output
 
 
-def _emitted(iteration: Iteration, vocabulary: Vocabulary) -> Iterator[Emitted]:
+def _emitted(iteration: Iteration, vocabulary: AnyVocabulary) -> Iterator[Emitted]:
     own = "bonus" if iteration.accepted == len(iteration.draft) else "recovered"
     for place, piece in enumerate(_pieces(iteration.emitted, vocabulary)):
         yield Emitted(piece, "accepted" if place < iteration.accepted else own)
@@ -141,12 +141,12 @@ def _verdicts(iteration: Iteration) -> tuple[str, ...]:
     return tuple(verdicts)
 
 
-def _candidates(column: Iterable[tuple[int, float]], vocabulary: Vocabulary) -> Iterator[Candidate]:
+def _candidates(column: Iterable[tuple[int, float]], vocabulary: AnyVocabulary) -> Iterator[Candidate]:
     for id_, log_prob in column:
         yield Candidate(BLANK_PIECE, None) if id_ == BLANK_ID else Candidate(vocabulary.piece(id_), log_prob)
 
 
-def _pieces(ids: Iterable[int], vocabulary: Vocabulary) -> tuple[str, ...]:
+def _pieces(ids: Iterable[int], vocabulary: AnyVocabulary) -> tuple[str, ...]:
     return tuple(vocabulary.piece(id_) for id_ in ids)
 
 

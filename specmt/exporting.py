@@ -9,13 +9,13 @@ from pathlib import Path
 from specmt.bundle import GRAPHS, Bundle, load_bundle, write_bundle
 from specmt.engines.onnx_export import export_graphs
 from specmt.errors import InputError
-from specmt.vocabulary import EOS_ID, Vocabulary
+from specmt.vocabulary import EOS_ID, AnyVocabulary
 
 CALIBRATION_SENTENCES = 200
 """Sentences whose activations fix the scales of the 8-bit engine."""
 
 
-def calibration_sources(vocabulary: Vocabulary, lines: Sequence[str]) -> list[list[int]]:
+def calibration_sources(vocabulary: AnyVocabulary, lines: Sequence[str]) -> list[list[int]]:
     """Ids with end-of-sentence of sentences spread evenly over the lines that are not blank.
 
     Raises:

@@ -13,7 +13,7 @@ from specmt.bundle import Bundle, DecodingDefaults, load_bundle
 from specmt.decoding import Greedy, Hypothesis, Iteration, Request, RequestQueue, Speculative, Strategy, decode
 from specmt.engines.base import AnyEngine
 from specmt.errors import EngineError, UsageError
-from specmt.vocabulary import EOS_ID, Vocabulary
+from specmt.vocabulary import EOS_ID, AnyVocabulary
 from specmt.workers import run_in_parallel
 
 LOOK_AHEAD = 16
@@ -64,6 +64,8 @@ class DecodingSettings:
             raise UsageError("--beam and --n-best need --strategy ar: speculation keeps one hypothesis a sentence")
         if self.n_best > self.beam:
             raise UsageError(f"--n-best {self.n_best} needs --beam {self.n_best} or more")
+        if self.strategy == "spec" and not engine.max_draft_length:
+            raise UsageError("this model has no drafter: it decodes with --strategy ar only")
         if self.strategy == "spec" and not 1 <= self.draft_length <= engine.max_draft_length:
             raise UsageError(f"--draft-length: this model drafts 1 to {engine.max_draft_length} tokens")
         return self
@@ -90,6 +92,8 @@ class Translation:
     iterations: tuple[Iteration, ...] = ()
     n_best: tuple[Alternative, ...] = ()
     """All alternatives asked for, the best (this translation) first; empty when one was asked for."""
+    unplaced: tuple[str, ...] = ()
+    """What should have come out unchanged, or terms, that the text does not have; see `protection`."""
 
 
 class Translator:
@@ -98,7 +102,7 @@ class Translator:
     def __init__(
         self,
         engine: AnyEngine,
-        vocabulary: Vocabulary,
+        vocabulary: AnyVocabulary,
         defaults: DecodingDefaults,
         workers: int = 1,
         model_digest: str = "",
@@ -114,6 +118,11 @@ class Translator:
         self.defaults = defaults
         self.workers = workers
         self.model_digest = model_digest
+
+    @property
+    def has_drafter(self) -> bool:
+        """Whether it can speculate."""
+        return self.engine.max_draft_length > 0
 
     def translate(self, lines: Iterable[str], settings: DecodingSettings, batch_size: int) -> Iterator[Translation]:
         """Translations in the order of the lines, one for each.

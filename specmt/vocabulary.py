@@ -4,12 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import sentencepiece
 
 BOS_ID, PAD_ID, EOS_ID, UNK_ID, MASK_ID = range(5)
 MASK_PIECE = "[MASK]"
 SPECIAL_PIECES = ("<s>", "<pad>", "</s>", "<unk>", MASK_PIECE)
+
+
+class AnyVocabulary(Protocol):
+    """Text <-> ids, for whatever a bundle holds: `Vocabulary`, or `dictionaries.FairseqVocabulary`."""
+
+    def __len__(self) -> int:
+        """Tokens of the target."""
+
+    @property
+    def source_size(self) -> int:
+        """Tokens of the source."""
+
+    def encode(self, text: str) -> list[int]:
+        """Source ids of a line, without end-of-sentence; empty for a blank line."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of target ids. Special ids other than `<unk>` leave no trace."""
+
+    def piece(self, id_: int) -> str:
+        """A target token as a person reads it."""
+
+    def source_piece(self, id_: int) -> str:
+        """A source token as a person reads it."""
 
 
 class Vocabulary:
@@ -32,6 +56,11 @@ class Vocabulary:
     def __len__(self) -> int:
         return int(self._processor.get_piece_size())
 
+    @property
+    def source_size(self) -> int:
+        """As many as the target has."""
+        return len(self)
+
     def encode(self, text: str) -> list[int]:
         """Ids of a line, without end-of-sentence; empty for a blank line. `[MASK]` in a text is plain characters."""
         return list(self._processor.encode(text))
@@ -43,6 +72,10 @@ class Vocabulary:
     def piece(self, id_: int) -> str:
         """The piece as a person reads it: `▁` marks the start of a word."""
         return str(self._processor.id_to_piece(int(id_)))
+
+    def source_piece(self, id_: int) -> str:
+        """As `piece`: both sides have the same tokens."""
+        return self.piece(id_)
 
     def pieces(self) -> list[str]:
         """All pieces in the order of their ids."""

@@ -22,7 +22,7 @@ from specmt.engines.base import FloatArray
 from specmt.errors import BundleError
 
 VERIFIER_OUTPUT, DRAFTER_OUTPUT = "output", "drafter.output"
-"""Rows of the embedding matrix that stand for the tokens that a network can say, where those are not all."""
+"""Output matrices that are not the embedding matrix: its rows for the tokens that a network can say, or others."""
 
 Stored = dict[str, NDArray[Any]]
 """Tensors of a weights file by name: int8 matrices, float32 scales and vectors, int64 token ids."""
@@ -43,10 +43,13 @@ def ids_name(output: str) -> str:
 def expected_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     """Every tensor of a bundle and its shape.
 
-    `embeddings` serve source, target and output; attention and feed-forward names are fairseq's own.
+    `embeddings` serve target, output and source, unless those have their own; attention and feed-forward names are
+    fairseq's own.
     """
-    width, inner = architecture.width, architecture.feed_forward_width
+    width = architecture.width
     shapes: dict[str, tuple[int, ...]] = {"embeddings.weight": (architecture.vocabulary_size, width)}
+    if architecture.source_vocabulary_size:
+        shapes["source_embeddings.weight"] = (architecture.source_vocabulary_size, width)
 
     def norm(name: str) -> None:
         shapes[f"{name}.weight"] = shapes[f"{name}.bias"] = (width,)
@@ -60,7 +63,7 @@ def expected_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         for projection in projections:
             linear(f"{layer}.{kind}.{projection}", width, width)
 
-    def layer(name: str, reads_source: bool) -> None:
+    def layer(name: str, inner: int, reads_source: bool) -> None:
         attention(name, "self_attn")
         norm(f"{name}.self_attn_layer_norm")
         if reads_source:
@@ -70,27 +73,54 @@ def expected_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         linear(f"{name}.fc2", width, inner)
         norm(f"{name}.final_layer_norm")
 
-    stacks = {
-        "verifier.encoder": architecture.encoder_layers,
-        "verifier.decoder": architecture.decoder_layers,
-        "drafter": architecture.drafter_layers,
-    }
-    for stack, layers in stacks.items():
+    stacks = (
+        (
+            "verifier.encoder",
+            architecture.encoder_layers,
+            architecture.feed_forward_width_of_encoder,
+            architecture.encoder_final_norm,
+        ),
+        (
+            "verifier.decoder",
+            architecture.decoder_layers,
+            architecture.feed_forward_width,
+            architecture.decoder_final_norm,
+        ),
+        ("drafter", architecture.drafter_layers, architecture.feed_forward_width, architecture.drafter_layers > 0),
+    )
+    for stack, layers, inner, _ in stacks:
         for index in range(layers):
-            layer(f"{stack}.layers.{index}", reads_source=stack != "verifier.encoder")
+            layer(f"{stack}.layers.{index}", inner, reads_source=stack != "verifier.encoder")
             attention(f"{stack}.layers.{index}", "prefix_attn", ("k_proj", "v_proj") if stack == "drafter" else ())
-    for name in ("verifier.encoder.layer_norm", "verifier.decoder.layer_norm", "drafter.layer_norm"):
-        norm(name)
-    rank = architecture.bigram_rank
-    shapes["drafter.slots.weight"] = (architecture.draft_length, width)
-    shapes["drafter.bigram_gate.weight"] = (rank, width)
-    said = architecture.draft_vocabulary_size or architecture.vocabulary_size
-    shapes["drafter.bigram_left.weight"] = (architecture.vocabulary_size, rank)
-    shapes["drafter.bigram_right.weight"] = (said, rank)
+    for stack, _, _, final_norm in stacks:
+        if final_norm:
+            norm(f"{stack}.layer_norm")
+    return shapes | _drafters_own(architecture) | _outputs(architecture)
+
+
+def _drafters_own(architecture: Architecture) -> dict[str, tuple[int, ...]]:
+    """What a drafter has beside its layers: the embeddings of its slots and the bigram term."""
+    if not architecture.drafter_layers:
+        return {}
+    rank, vocabulary_size = architecture.bigram_rank, architecture.vocabulary_size
+    return {
+        "drafter.slots.weight": (architecture.draft_length, architecture.width),
+        "drafter.bigram_gate.weight": (rank, architecture.width),
+        "drafter.bigram_left.weight": (vocabulary_size, rank),
+        "drafter.bigram_right.weight": (architecture.draft_vocabulary_size or vocabulary_size, rank),
+    }
+
+
+def _outputs(architecture: Architecture) -> dict[str, tuple[int, ...]]:
+    """Output matrices that are not the embedding matrix, and the tokens that their rows stand for."""
+    shapes: dict[str, tuple[int, ...]] = {}
     sizes = {VERIFIER_OUTPUT: architecture.target_vocabulary_size, DRAFTER_OUTPUT: architecture.draft_vocabulary_size}
     for output, size in sizes.items():
         if size:
-            shapes[f"{output}.weight"], shapes[ids_name(output)] = (size, width), (size,)
+            shapes[f"{output}.weight"], shapes[ids_name(output)] = (size, architecture.width), (size,)
+    if not architecture.tied_output:
+        rows = architecture.target_vocabulary_size or architecture.vocabulary_size
+        shapes[f"{VERIFIER_OUTPUT}.weight"] = (rows, architecture.width)
     return shapes
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from specmt.cli import app
 
 ROOT = Path(__file__).parent.parent
-COMMANDS = ("translate", "explain", "eval", "train", "export", "tune")
+COMMANDS = ("translate", "explain", "eval", "train", "export", "tune", "convert", "info", "doctor")
 README = (ROOT / "README.md").read_text()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -51,13 +51,13 @@ class Pair:
     torch: TorchEngine
 
 
-def random_weights(seed: int) -> dict[str, NDArray[Any]]:
+def random_weights(seed: int, architecture: Architecture = ARCHITECTURE) -> dict[str, NDArray[Any]]:
     """Large enough that what was read matters for what comes next."""
     random = np.random.default_rng(seed)
     weights: dict[str, NDArray[Any]] = {}
-    for name, shape in expected_shapes(ARCHITECTURE).items():
+    for name, shape in expected_shapes(architecture).items():
         if name.endswith(ids_name("")):
-            said = np.arange(EOS_ID + 1, ARCHITECTURE.vocabulary_size)
+            said = np.arange(EOS_ID + 1, architecture.vocabulary_size)
             weights[name] = np.sort([EOS_ID, *random.choice(said, shape[0] - 1, replace=False)])
             continue
         values = random.standard_normal(shape) * (2 * shape[-1] ** -0.5 if len(shape) == 2 else 0.1)
@@ -111,6 +111,35 @@ def test_strict_speculation_gives_greedys_ids_at_any_batch_size(pair: Pair, batc
     assert len({len(ids) for ids in greedy}) > 10
     assert decoded(pair.onnx, Greedy(), sources, batch_size) == greedy
     assert decoded(pair.onnx, Speculative(draft_length, 1, 0.0), sources, batch_size) == greedy
+
+
+@pytest.mark.parametrize("engine_name", ["onnx", "torch"])
+def test_a_drafter_works_for_a_verifier_as_fairseq_trains_it_by_default(engine_name: str, tmp_path: Path) -> None:
+    """Post-norm, three matrices, another encoder, gelu: what a converted verifier may be."""
+    foreign = replace(
+        ARCHITECTURE,
+        source_vocabulary_size=168,
+        tied_output=False,
+        encoder_heads=4,
+        encoder_feed_forward_width=48,
+        encoder_pre_norm=False,
+        decoder_pre_norm=False,
+        encoder_final_norm=False,
+        decoder_final_norm=False,
+        scaled_embeddings=False,
+        activation="gelu",
+    )
+    save_weights(random_weights(1, foreign), tmp_path / "model.safetensors")
+    export_graphs(tmp_path, foreign, sentences(range(3, 23), seed=2))
+    engine: AnyEngine = OnnxEngine(foreign, tmp_path)
+    if engine_name == "torch":
+        weights = dequantised(read_stored(tmp_path / "model.safetensors", foreign))
+        engine = TorchEngine(foreign, {name: torch.from_numpy(array) for name, array in weights.items()})
+    sources = sentences(np.random.default_rng(3).integers(1, 30, 12).tolist())
+    greedy = decoded(engine, Greedy(), sources, batch_size=1)
+    assert len({token for ids in greedy for token in ids}) > 5
+    for batch_size in (1, 5):
+        assert decoded(engine, Speculative(6, 1, 0.0), sources, batch_size) == greedy
 
 
 @pytest.mark.parametrize("batch_size", [7, 32])

@@ -64,7 +64,7 @@ def _begins_with(weight: Tensor, part: Tensor) -> bool:
 def calibrate(
     architecture: Architecture, weights: Mapping[str, FloatArray], sources: Sequence[Sequence[int]]
 ) -> Ranges:
-    """Translate `sources` greedily, drafting at every step, and keep the ranges that were seen.
+    """Translate `sources` greedily, drafting at every step where a drafter is, and keep the ranges that were seen.
 
     Raises:
         EngineError: attention scores that 32-bit floats cannot hold.
@@ -86,7 +86,8 @@ def _translate(engine: TorchEngine, sources: Sequence[Sequence[int]]) -> None:
     rows = engine.encode(sources)
     last_ids = np.full(len(sources), EOS_ID)
     for _ in range(max(map(len, sources)) + 10):
-        engine.draft(rows, last_ids, engine.max_draft_length)
+        if engine.max_draft_length:
+            engine.draft(rows, last_ids, engine.max_draft_length)
         last_ids = step(engine, rows, last_ids, beta=1).ids[:, 0, 0]
         unfinished = np.flatnonzero(last_ids != EOS_ID)
         if not len(unfinished):

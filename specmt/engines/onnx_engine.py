@@ -166,7 +166,8 @@ class OnnxEngine:
         call = _Call(self._graph("encode"))
         call.bind("source_ids", ids.T.ravel())
         call.bind("positions", np.repeat(self._tables.positions(longest)[:longest], batch, axis=0))
-        call.bind("source_shape", np.array([longest, batch, *self._head_shape]))
+        heads = self.architecture.heads_of_encoder
+        call.bind("source_shape", np.array([longest, batch, heads, self.architecture.width // heads]))
         self._bind_source(call, memory.reshape(2 * self._layers, longest * batch, -1), limits)
         call.run()
         caches = np.zeros((2 * self._layers, _CAPACITY_STEP, batch, *self._head_shape), dtype=np.float32)

@@ -27,14 +27,16 @@ from specmt.engines.onnx_engine import cache_names, memory_names
 from specmt.engines.onnx_graph import INT64, Graph
 from specmt.weights import DRAFTER_OUTPUT, VERIFIER_OUTPUT, Stored, dequantised, ids_name, read_stored, scale_name
 
-STATES = "drafter.layers.0.prefix_attn.k_proj"
-"""A matrix that reads the verifier's last states, as the output projection does."""
+_VERIFIER_STATES = "drafter.layers.0.prefix_attn.k_proj"
+"""A matrix that reads the verifier's last states, as the output projection does; it is there if a drafter is."""
 DRAFTER_STATES = "drafter.bigram_gate"
 """A matrix that reads the drafter's last states, as the output projection does."""
 _EPSILON = 1e-5
 """Of layer norms; fairseq's."""
 _BLOCK = 64
 """Tokens of the vocabulary among which the best is searched as one."""
+_KINDS = ("self_attn", "encoder_attn", "final")
+"""Sublayers of a layer that reads the source, by their layer norms."""
 _END = np.iinfo(np.int64).max
 
 
@@ -51,10 +53,33 @@ class _Quantised:
 
 @dataclass(frozen=True)
 class _Stream:
-    """The residual stream of a stack of layers, and its layer norm for the next sublayer; shape (lines, width)."""
+    """The residual stream of a stack of layers, and what the next sublayer reads; shape (lines, width).
+
+    Pre-norm reads the stream's layer norm; post-norm, whose stream is a layer norm's result, reads the stream.
+    """
 
     x: str
     normed: str
+
+
+@dataclass(frozen=True)
+class _Norms:
+    """The layer norms of a stack of layers: one a sublayer in their order, and the one after the last, if any."""
+
+    pre_norm: bool
+    sublayers: tuple[str, ...]
+    final: str | None
+
+    def before(self, sublayer: int) -> str | None:
+        """What is applied to the stream for a sublayer, or, past the last one, for the stack's result."""
+        if not self.pre_norm:
+            return None
+        return self.sublayers[sublayer] if sublayer < len(self.sublayers) else self.final
+
+
+def _norms(stack: str, layers: int, kinds: Sequence[str], pre_norm: bool = True, final: bool = True) -> _Norms:
+    names = tuple(f"{stack}.layers.{layer}.{kind}_layer_norm" for layer in range(layers) for kind in kinds)
+    return _Norms(pre_norm, names, f"{stack}.layer_norm" if final else None)
 
 
 @dataclass(frozen=True)
@@ -119,22 +144,30 @@ class _Network:
             scales = self.graph.add("Mul", scales, self.graph.constant(np.array(scale, dtype=np.float32)))
         return self.graph.add("DequantizeLinear", rows, scales, axis=0)
 
-    def embed_tokens(self, ids: str) -> str:
-        return self.embed(ids, "embeddings", math.sqrt(self.architecture.width))
+    def embed_tokens(self, ids: str, table: str = "embeddings") -> str:
+        return self.embed(ids, table, math.sqrt(self.architecture.width) if self.architecture.scaled_embeddings else 1)
 
     # -- sublayers
 
-    def start(self, x: str, norm: str) -> _Stream:
-        """Begin a stack of layers whose first layer norm is `norm`."""
-        normed = self.graph.add("LayerNormalization", x, *self._norm(norm), epsilon=_EPSILON)
-        return _Stream(x, normed)
+    def start(self, x: str, norms: _Norms) -> _Stream:
+        """Begin a stack of layers."""
+        return self._stream(x, norms.before(0))
 
-    def advance(self, stream: _Stream, change: str, norm: str) -> _Stream:
-        """Add a sublayer's result to the residual stream; `norm` is the next sublayer's.
+    def advance(self, stream: _Stream, change: str, norms: _Norms, sublayer: int) -> _Stream:
+        """Add the result of the stack's sublayer number `sublayer` to the residual stream.
 
         Two nodes: ONNX Runtime's SkipLayerNormalization, which does both, takes several times as long.
         """
-        return self.start(self.graph.add("Add", stream.x, change), norm)
+        x = self.graph.add("Add", stream.x, change)
+        if not norms.pre_norm:
+            x = self._normalised(x, norms.sublayers[sublayer])
+        return self._stream(x, norms.before(sublayer + 1))
+
+    def _stream(self, x: str, norm: str | None) -> _Stream:
+        return _Stream(x, self._normalised(x, norm) if norm else x)
+
+    def _normalised(self, x: str, norm: str) -> str:
+        return self.graph.add("LayerNormalization", x, *self._norm(norm), epsilon=_EPSILON)
 
     def _norm(self, name: str) -> tuple[str, str]:
         return self.graph.weight(f"{name}.weight"), self.graph.weight(f"{name}.bias")
@@ -143,14 +176,15 @@ class _Network:
         """(lines, width) to (positions, batch, heads, head width), by the shape that the caller gives for `side`."""
         return self.graph.add("Reshape", x, f"{side}_shape")
 
-    def attend(self, query: str, keys: str, values: str, limits: str, name: str) -> str:
+    def attend(self, query: str, keys: str, values: str, limits: str, name: str, heads: int = 0) -> str:
         """Attention of (T, batch, heads, head width) over (keys, batch, heads, head width), and its projection `name`.
 
-        `limits`, shape (batch, 1, T or 1, keys): the most that a score may be, -inf where a key is hidden. What the
-        two products share cancels in the division; that it is not 1 keeps ONNX Runtime on one kernel at any T.
+        `heads`: 0 for the decoder's. `limits`, shape (batch, 1, T or 1, keys): the most that a score may be, -inf where
+        a key is hidden. What the two products share cancels in the division; that it is not 1 keeps ONNX Runtime on one
+        kernel at any T.
         """
         add = self.graph.add
-        head_width = self.architecture.width // self.architecture.heads
+        head_width = self.architecture.width // (heads or self.architecture.heads)
         scores = add("FusedMatMul", query, keys, alpha=head_width**-0.5, transB=1, transBatchA=1, transBatchB=1)
         weights = add("Exp", add("Min", scores, limits))
         weighted = add("FusedMatMul", weights, values, alpha=0.5, transBatchB=1)
@@ -171,8 +205,12 @@ class _Network:
 
     def output(self, states: _Quantised, name: str) -> tuple[str, int]:
         """Scores of the tokens that a network can say, and their number; `name`: its own output matrix, if any."""
-        name = name if f"{name}.weight" in self._weights else "embeddings"
+        name = self.output_matrix(name)
         return self.project(states, name), len(self._weights[f"{name}.weight"])
+
+    def output_matrix(self, name: str) -> str:
+        """`name`, or what stands in where the network has no output matrix of its own."""
+        return name if f"{name}.weight" in self._weights else self.architecture.output
 
     def ids(self, places: str, name: str) -> str:
         """Token ids of the scores of `output` at `places`."""
@@ -195,9 +233,13 @@ class _Network:
         best, chosen = self.graph.top(add("GatherElements", scores, places, axis=-1), count)
         return best, add("GatherElements", places, chosen, axis=-1)
 
-    def feed_forward(self, stream: _Stream, layer: str) -> str:
+    def feed_forward(self, stream: _Stream, layer: str, activation: str = "relu") -> str:
         normed = self.quantise(stream.normed, f"{layer}.fc1")
-        return self.project(self.project_to(normed, f"{layer}.fc1", f"{layer}.fc2"), f"{layer}.fc2")
+        if activation == "gelu":
+            inner = self.quantise(self.graph.add("Gelu", self.project(normed, f"{layer}.fc1")), f"{layer}.fc2")
+        else:
+            inner = self.project_to(normed, f"{layer}.fc1", f"{layer}.fc2")
+        return self.project(inner, f"{layer}.fc2")
 
     def read_source(self, stream: _Stream, layer: str, index: int) -> str:
         """Attention of the window over the source, whose keys and values for layer `index` the caller gives."""
@@ -206,11 +248,19 @@ class _Network:
         keys, values = memory_names(index)
         return self.attend(query, keys, values, "source_limits", name)
 
-    def read_layer(self, stream: _Stream, attended: str, layer: str, index: int, next_norm: str) -> _Stream:
-        """What follows self-attention in a layer that reads the source."""
-        stream = self.advance(stream, attended, f"{layer}.encoder_attn_layer_norm")
-        stream = self.advance(stream, self.read_source(stream, layer, index), f"{layer}.final_layer_norm")
-        return self.advance(stream, self.feed_forward(stream, layer), next_norm)
+    def read_layer(
+        self, stream: _Stream, attended: str, layer: str, norms: _Norms, place: tuple[int, int], activation: str
+    ) -> _Stream:
+        """What follows self-attention in a layer that reads the source.
+
+        Args:
+            place: the layer's number in its stack, and among all layers whose keys and values the caller gives.
+        """
+        number, index = place
+        first = 3 * number
+        stream = self.advance(stream, attended, norms, first)
+        stream = self.advance(stream, self.read_source(stream, layer, index), norms, first + 1)
+        return self.advance(stream, self.feed_forward(stream, layer, activation), norms, first + 2)
 
 
 class _Encoder(_Network):
@@ -223,19 +273,26 @@ class _Encoder(_Network):
         graph.input("source_shape", (4,), INT64)
         graph.input("source_limits", ("batch", 1, 1, "source"))
         graph.input("source_ones", ("source", 1))
-        layers = [f"verifier.encoder.layers.{i}" for i in range(self.architecture.encoder_layers)]
-        norms = [*(f"{layer}.self_attn_layer_norm" for layer in layers), "verifier.encoder.layer_norm"]
-        stream = self.start(graph.add("Add", self.embed_tokens(ids), positions), norms[0])
-        for layer, next_norm in zip(layers, norms[1:], strict=True):
-            stream = self._layer(stream, layer, next_norm)
+        shape = self.architecture
+        kinds = ("self_attn", "final")
+        norms = _norms(
+            "verifier.encoder", shape.encoder_layers, kinds, shape.encoder_pre_norm, shape.encoder_final_norm
+        )
+        embedded = self.embed_tokens(ids, shape.source_embeddings)
+        stream = self.start(graph.add("Add", embedded, positions), norms)
+        for number in range(shape.encoder_layers):
+            stream = self._layer(stream, number, norms)
         self._memory(stream.normed)
         return graph
 
-    def _layer(self, stream: _Stream, layer: str, next_norm: str) -> _Stream:
+    def _layer(self, stream: _Stream, number: int, norms: _Norms) -> _Stream:
+        layer, heads = f"verifier.encoder.layers.{number}", self.architecture.heads_of_encoder
         normed = self.quantise(stream.normed, f"{layer}.self_attn.q_proj")
-        attended = self.attend(*self.self_attention(normed, layer, "source"), "source_limits", f"{layer}.self_attn")
-        stream = self.advance(stream, attended, f"{layer}.final_layer_norm")
-        return self.advance(stream, self.feed_forward(stream, layer), next_norm)
+        window = self.self_attention(normed, layer, "source")
+        attended = self.attend(*window, "source_limits", f"{layer}.self_attn", heads)
+        stream = self.advance(stream, attended, norms, 2 * number)
+        change = self.feed_forward(stream, layer, self.architecture.activation)
+        return self.advance(stream, change, norms, 2 * number + 1)
 
     def _memory(self, states: str) -> None:
         layers = [f"verifier.decoder.layers.{i}" for i in range(self.architecture.decoder_layers)]
@@ -310,15 +367,19 @@ class _Decoder(_Network):
 
     def _verify(self, ids: str) -> None:
         graph = self.graph
-        layers = [f"verifier.decoder.layers.{i}" for i in range(self.architecture.decoder_layers)]
-        norms = [*(f"{layer}.self_attn_layer_norm" for layer in layers), "verifier.decoder.layer_norm"]
-        stream = self.start(graph.add("Add", self.embed_tokens(ids), "positions"), norms[0])
-        for index, layer in enumerate(layers):
+        shape = self.architecture
+        norms = _norms(
+            "verifier.decoder", shape.decoder_layers, _KINDS, shape.decoder_pre_norm, shape.decoder_final_norm
+        )
+        stream = self.start(graph.add("Add", self.embed_tokens(ids), "positions"), norms)
+        for index in range(shape.decoder_layers):
+            layer = f"verifier.decoder.layers.{index}"
             query, keys, values = self.self_attention(self._normed(stream, layer), layer, "target")
             keys, values = self._write(index, keys, values)
             attended = self.attend(query, keys, values, "target_limits", f"{layer}.self_attn")
-            stream = self.read_layer(stream, attended, layer, index, norms[index + 1])
-        states = self.quantise(stream.normed, STATES)
+            stream = self.read_layer(stream, attended, layer, norms, (index, index), shape.activation)
+        reader = _VERIFIER_STATES if shape.drafter_layers else self.output_matrix(VERIFIER_OUTPUT)
+        states = self.quantise(stream.normed, reader)
         self._cache_prefix(states)
         self._give_candidates(states)
 
@@ -361,18 +422,17 @@ class _Decoder(_Network):
         slots = graph.input("slots", ("draft_lines",), INT64)
         graph.input("lattice_shape", (3,), INT64)
         graph.input("batch", (1,), INT64)
-        layers = [f"drafter.layers.{i}" for i in range(self.architecture.drafter_layers)]
-        norms = [*(f"{layer}.self_attn_layer_norm" for layer in layers), "drafter.layer_norm"]
+        norms = _norms("drafter", self.architecture.drafter_layers, _KINDS)
         window = graph.add("Concat", self.embed_tokens(last_ids), self.embed(slots, "drafter.slots"), axis=0)
-        stream = self.start(graph.add("Add", window, "positions"), norms[0])
+        stream = self.start(graph.add("Add", window, "positions"), norms)
         # Every position of the window sees the prefix and the whole window: what the last one may see.
         limits = graph.add("Slice", "target_limits", *(graph.integers(i) for i in (-1, _END, 2)))
-        for layer_index, layer in enumerate(layers):
-            index = self.architecture.decoder_layers + layer_index
+        for number in range(self.architecture.drafter_layers):
+            index, layer = self.architecture.decoder_layers + number, f"drafter.layers.{number}"
             query, keys, values = self.self_attention(self._normed(stream, layer), layer, "target")
             keys, values = self._scattered(index, keys, values)
             attended = self.attend(query, keys, values, limits, f"{layer}.self_attn")
-            stream = self.read_layer(stream, attended, layer, index, norms[layer_index + 1])
+            stream = self.read_layer(stream, attended, layer, norms, (number, index), "relu")
         states = graph.add("Slice", stream.normed, "batch", graph.integers(_END), graph.integers(0))
         return self._lattice(self.quantise(states, DRAFTER_STATES))
 
@@ -432,11 +492,8 @@ def export_graphs(folder: Path, architecture: Architecture, calibration_sources:
     """
     stored = read_stored(folder / WEIGHTS, architecture)
     ranges = calibrate(architecture, dequantised(stored), calibration_sources)
-    graphs = (
-        _Encoder("encode", architecture, stored, ranges, folder).build(),
-        _Decoder("verify", architecture, stored, ranges, folder).verifier(),
-        _Decoder("draft", architecture, stored, ranges, folder).drafter(),
-        _Decoder("speculate", architecture, stored, ranges, folder).speculator(),
-    )
-    for graph in graphs:
-        graph.save(folder)
+    _Encoder("encode", architecture, stored, ranges, folder).build().save(folder)
+    _Decoder("verify", architecture, stored, ranges, folder).verifier().save(folder)
+    if architecture.drafter_layers:
+        _Decoder("draft", architecture, stored, ranges, folder).drafter().save(folder)
+        _Decoder("speculate", architecture, stored, ranges, folder).speculator().save(folder)

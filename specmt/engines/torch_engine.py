@@ -1,12 +1,13 @@
 """The reference engine, in eager torch: fp32 is the oracle for every faster path; bf16 and CUDA for speed.
 
-Verifier: Vaswani et al. 2017, pre-norm, as fairseq's `transformer` computes it. Drafter: see `docs/architecture.md`.
+Verifier: Vaswani et al. 2017, pre-norm or post-norm, as fairseq's `transformer` computes it. Drafter: see
+`docs/architecture.md`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -78,27 +79,45 @@ class _LayerNorm:
         return functional.layer_norm(x, [*self.weight.shape], self.weight, self.bias)
 
 
-class _FeedForward:
-    def __init__(self, weights: Mapping[str, Tensor], layer: str) -> None:
-        self.norm = _LayerNorm(weights, f"{layer}.final_layer_norm")
+class _Sublayer:
+    """How a sublayer is joined to the residual stream: layer norm before it, or after the sum."""
+
+    def __init__(self, weights: Mapping[str, Tensor], norm: str, pre_norm: bool) -> None:
+        self._norm = _LayerNorm(weights, norm)
+        self._pre_norm = pre_norm
+
+    def input(self, x: Tensor) -> Tensor:
+        """What the sublayer reads."""
+        return self._norm(x) if self._pre_norm else x
+
+    def sum(self, x: Tensor, change: Tensor) -> Tensor:
+        """The stream with the sublayer's result."""
+        return x + change if self._pre_norm else self._norm(x + change)
+
+
+class _FeedForward(_Sublayer):
+    def __init__(self, weights: Mapping[str, Tensor], layer: str, pre_norm: bool = True, gelu: bool = False) -> None:
+        super().__init__(weights, f"{layer}.final_layer_norm", pre_norm)
         self.fc1, self.fc2 = _Linear(weights, f"{layer}.fc1"), _Linear(weights, f"{layer}.fc2")
+        self._gelu = gelu
 
     def __call__(self, x: Tensor) -> Tensor:
-        return x + self.fc2(self.fc1(self.norm(x)).relu_())
+        inner = self.fc1(self.input(x))
+        return self.sum(x, self.fc2(functional.gelu(inner) if self._gelu else inner.relu_()))
 
 
-class _SelfAttention:
-    """Pre-norm self-attention; queries, keys and values from one product."""
+class _SelfAttention(_Sublayer):
+    """Queries, keys and values come from one product."""
 
-    def __init__(self, weights: Mapping[str, Tensor], layer: str) -> None:
-        self.norm = _LayerNorm(weights, f"{layer}.self_attn_layer_norm")
+    def __init__(self, weights: Mapping[str, Tensor], layer: str, pre_norm: bool = True) -> None:
+        super().__init__(weights, f"{layer}.self_attn_layer_norm", pre_norm)
         names = [f"{layer}.self_attn.{name}_proj" for name in "qkv"]
         self.project, self.out = _Linear(weights, *names), _Linear(weights, f"{layer}.self_attn.out_proj")
 
 
-class _CrossAttention:
-    def __init__(self, weights: Mapping[str, Tensor], layer: str) -> None:
-        self.norm = _LayerNorm(weights, f"{layer}.encoder_attn_layer_norm")
+class _CrossAttention(_Sublayer):
+    def __init__(self, weights: Mapping[str, Tensor], layer: str, pre_norm: bool = True) -> None:
+        super().__init__(weights, f"{layer}.encoder_attn_layer_norm", pre_norm)
         self.query = _Linear(weights, f"{layer}.encoder_attn.q_proj")
         self.out = _Linear(weights, f"{layer}.encoder_attn.out_proj")
 
@@ -106,8 +125,8 @@ class _CrossAttention:
 class _Output:
     """Logits of the tokens that a network can say."""
 
-    def __init__(self, weights: Mapping[str, Tensor], name: str) -> None:
-        self._weight = weights.get(f"{name}.weight", weights["embeddings.weight"])
+    def __init__(self, weights: Mapping[str, Tensor], name: str, otherwise: str) -> None:
+        self._weight = weights[f"{name}.weight" if f"{name}.weight" in weights else f"{otherwise}.weight"]
         self._ids = weights.get(ids_name(name))
 
     def __call__(self, states: Tensor) -> Tensor:
@@ -125,6 +144,11 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) ->
         scores = scores + mask
     read: Tensor = (scores.softmax(dim=-1) @ values).transpose(1, 2).flatten(2)
     return read
+
+
+def _final_norm(weights: Mapping[str, Tensor], name: str, present: bool) -> Callable[[Tensor], Tensor]:
+    """The layer norm after a stack of layers, or nothing where there is none."""
+    return _LayerNorm(weights, name) if present else lambda x: x
 
 
 def position_table(positions: int, width: int) -> Tensor:
@@ -158,7 +182,10 @@ class TorchEngine:
             name: tensor.to(self._device, self._dtype if tensor.is_floating_point() else tensor.dtype)
             for name, tensor in weights.items()
         }
-        self._scaled_embeddings = cast["embeddings.weight"] * math.sqrt(architecture.width)
+        scale = math.sqrt(architecture.width) if architecture.scaled_embeddings else 1.0
+        self._scaled_embeddings = self._scaled_sources = cast["embeddings.weight"] * scale
+        if architecture.source_vocabulary_size:
+            self._scaled_sources = cast[f"{architecture.source_embeddings}.weight"] * scale
         self._positions = position_table(1, architecture.width).to(self._device, self._dtype)
         self._build_encoder(cast)
         self._build_decoder(cast)
@@ -176,21 +203,31 @@ class TorchEngine:
         return self.architecture.draft_length
 
     def _build_encoder(self, weights: Mapping[str, Tensor]) -> None:
-        layers = [f"verifier.encoder.layers.{i}" for i in range(self.architecture.encoder_layers)]
-        self._encoder_layers = [(_SelfAttention(weights, layer), _FeedForward(weights, layer)) for layer in layers]
-        self._encoder_norm = _LayerNorm(weights, "verifier.encoder.layer_norm")
+        shape = self.architecture
+        layers = [f"verifier.encoder.layers.{i}" for i in range(shape.encoder_layers)]
+        pre_norm, gelu = shape.encoder_pre_norm, shape.activation == "gelu"
+        self._encoder_layers = [
+            (_SelfAttention(weights, layer, pre_norm), _FeedForward(weights, layer, pre_norm, gelu)) for layer in layers
+        ]
+        self._encoder_norm = _final_norm(weights, "verifier.encoder.layer_norm", shape.encoder_final_norm)
 
     def _build_decoder(self, weights: Mapping[str, Tensor]) -> None:
-        layers = [f"verifier.decoder.layers.{i}" for i in range(self.architecture.decoder_layers)]
-        drafter_layers = [f"drafter.layers.{i}" for i in range(self.architecture.drafter_layers)]
+        shape = self.architecture
+        layers = [f"verifier.decoder.layers.{i}" for i in range(shape.decoder_layers)]
+        drafter_layers = [f"drafter.layers.{i}" for i in range(shape.drafter_layers)]
+        pre_norm, gelu = shape.decoder_pre_norm, shape.activation == "gelu"
         self._decoder_layers = [
-            (_SelfAttention(weights, layer), _CrossAttention(weights, layer), _FeedForward(weights, layer))
+            (
+                _SelfAttention(weights, layer, pre_norm),
+                _CrossAttention(weights, layer, pre_norm),
+                _FeedForward(weights, layer, pre_norm, gelu),
+            )
             for layer in layers
         ]
-        self._decoder_norm = _LayerNorm(weights, "verifier.decoder.layer_norm")
+        self._decoder_norm = _final_norm(weights, "verifier.decoder.layer_norm", shape.decoder_final_norm)
         memory_names = [f"{layer}.encoder_attn.{name}_proj" for layer in layers + drafter_layers for name in "kv"]
         self._project_memory = _Linear(weights, *memory_names)
-        self._output = _Output(weights, VERIFIER_OUTPUT)
+        self._output = _Output(weights, VERIFIER_OUTPUT, shape.output)
 
     def _build_drafter(self, weights: Mapping[str, Tensor]) -> None:
         layers = [f"drafter.layers.{i}" for i in range(self.architecture.drafter_layers)]
@@ -202,7 +239,7 @@ class TorchEngine:
         self._project_prefix = _Linear(
             weights, *(f"{layer}.prefix_attn.{name}_proj" for layer in layers for name in "kv")
         )
-        self._draft_output = _Output(weights, DRAFTER_OUTPUT)
+        self._draft_output = _Output(weights, DRAFTER_OUTPUT, self.architecture.output)
         self._slots = weights["drafter.slots.weight"]
         self._bigram_gate = weights["drafter.bigram_gate.weight"]
         self._bigram_left = weights["drafter.bigram_left.weight"]
@@ -220,10 +257,11 @@ class TorchEngine:
         ids = ids.to(self._device)
         mask = torch.zeros(ids.shape, device=self._device, dtype=self._dtype)
         mask = mask.masked_fill_(ids == PAD_ID, -math.inf)[:, None, None, :]
-        x = self._scaled_embeddings[ids] + self._position_rows(longest)[:longest]
+        x = self._scaled_sources[ids] + self._position_rows(longest)[:longest]
+        heads = self.architecture.heads_of_encoder
         for attention, feed_forward in self._encoder_layers:
-            query, keys, values = self._split_heads(attention.project(attention.norm(x)), 3)
-            x = feed_forward(x + attention.out(_attend(query, keys, values, mask)))
+            query, keys, values = self._split_heads(attention.project(attention.input(x)), 3, heads)
+            x = feed_forward(attention.sum(x, attention.out(_attend(query, keys, values, mask))))
         projected = self._split_heads(self._project_memory(self._encoder_norm(x)), 2 * self._cached_layers)
         memory = [_Cache(*projected[i : i + 2]) for i in range(0, len(projected), 2)]
         empty = memory[0].keys[:, :, :0]
@@ -240,10 +278,11 @@ class TorchEngine:
         mask = self._causal_mask(rows.lengths, count, read)
         x = self._scaled_embeddings[self._tensor(token_ids)] + self._position_rows(read)[positions]
         for layer, (attention, cross, feed_forward) in enumerate(self._decoder_layers):
-            query, keys, values = self._split_heads(attention.project(attention.norm(x)), 3)
+            query, keys, values = self._split_heads(attention.project(attention.input(x)), 3)
             cache = rows.caches[layer]
             cache.write(keys, values, positions)
-            x = x + attention.out(_attend(query, cache.keys[:, :, :read], cache.values[:, :, :read], mask))
+            attended = attention.out(_attend(query, cache.keys[:, :, :read], cache.values[:, :, :read], mask))
+            x = attention.sum(x, attended)
             x = feed_forward(self._read_source(x, cross, rows.memory[layer], rows.source_mask))
         states = self._decoder_norm(x)
         if rows.drafts:
@@ -264,11 +303,11 @@ class TorchEngine:
         for layer, (attention, cross, feed_forward) in enumerate(
             self._drafter_layers, self.architecture.decoder_layers
         ):
-            query, keys, values = self._split_heads(attention.project(attention.norm(x)), 3)
+            query, keys, values = self._split_heads(attention.project(attention.input(x)), 3)
             cache = rows.caches[layer]
             keys = torch.cat([cache.keys[:, :, :prefix], keys], dim=2)
             values = torch.cat([cache.values[:, :, :prefix], values], dim=2)
-            x = x + attention.out(_attend(query, keys, values, mask))
+            x = attention.sum(x, attention.out(_attend(query, keys, values, mask)))
             x = feed_forward(self._read_source(x, cross, rows.memory[layer], rows.source_mask))
         return self._lattice(self._drafter_norm(x[:, 1:]), self._tensor(last_ids))
 
@@ -318,14 +357,14 @@ class TorchEngine:
             self._positions = table.to(self._device, self._dtype)
         return self._positions
 
-    def _split_heads(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
-        """(batch, T, parts · width) to `parts` tensors of shape (batch, heads, T, head width)."""
+    def _split_heads(self, x: Tensor, parts: int, heads: int = 0) -> tuple[Tensor, ...]:
+        """(batch, T, parts · width) to `parts` tensors of shape (batch, heads, T, head width); 0: the decoder's."""
         batch, length, _ = x.shape
-        return x.view(batch, length, parts, self.architecture.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        return x.view(batch, length, parts, heads or self.architecture.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
 
     def _read_source(self, x: Tensor, cross: _CrossAttention, memory: _Cache, source_mask: Tensor) -> Tensor:
-        (query,) = self._split_heads(cross.query(cross.norm(x)), 1)
-        return x + cross.out(_attend(query, memory.keys, memory.values, source_mask))
+        (query,) = self._split_heads(cross.query(cross.input(x)), 1)
+        return cross.sum(x, cross.out(_attend(query, memory.keys, memory.values, source_mask)))
 
     def _reserve(self, rows: TorchRows, count: int) -> None:
         needed = int(rows.lengths.max()) + count

@@ -10,12 +10,12 @@ import torch
 
 from specmt.engines.base import IntArray
 from specmt.fairseq_backend import compat  # noqa: F401  (before fairseq)
-from specmt.vocabulary import EOS_ID, MASK_ID, Vocabulary
+from specmt.vocabulary import EOS_ID, MASK_ID, AnyVocabulary
 
 from fairseq.data import indexed_dataset  # isort: skip
 
 
-def write_dictionary(vocabulary: Vocabulary, folder: Path, languages: Sequence[str]) -> None:
+def write_dictionary(vocabulary: AnyVocabulary, folder: Path, languages: Sequence[str]) -> None:
     """Write `dict.LANGUAGE.txt` for each language: fairseq adds ids 0 to 3 itself, the rest are listed in order.
 
     Raises:
@@ -23,7 +23,7 @@ def write_dictionary(vocabulary: Vocabulary, folder: Path, languages: Sequence[s
     """
     if len(vocabulary) % 8:
         raise ValueError(f"the vocabulary has {len(vocabulary)} pieces; fairseq needs a multiple of 8")
-    lines = "".join(f"{piece} 1\n" for piece in vocabulary.pieces()[MASK_ID:])
+    lines = "".join(f"{piece} 1\n" for piece in map(vocabulary.piece, range(MASK_ID, len(vocabulary))))
     for language in languages:
         (folder / f"dict.{language}.txt").write_text(lines, encoding="utf-8")
 

@@ -5,15 +5,15 @@ Every workaround for fairseq lives here, each with the failure it prevents.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
+
+from specmt.fairseq_backend.safe_types import settings_types
 
 _SHADOW_PARAMETERS = tuple(
     f"{name}_{kind}" for name in ("in_proj", "out_proj", "fc1", "fc2") for kind in ("weight", "bias")
@@ -44,9 +44,7 @@ def _hashable_fairseq_dataclasses() -> Iterator[None]:
 
 def _allow_checkpoint_types() -> None:
     """Prevents `Weights only load failed`: checkpoints hold a Namespace and numpy scalars, and no code."""
-    numpy_types: list[Any] = [np.dtype, np.ndarray, *{type(np.dtype(code)) for code in "?bhilBHILefd"}]
-    scalar, reconstruct = np._core.multiarray.scalar, np._core.multiarray._reconstruct  # type: ignore[attr-defined]
-    torch.serialization.add_safe_globals([argparse.Namespace, scalar, reconstruct, *numpy_types])
+    torch.serialization.add_safe_globals(settings_types())
 
 
 def _drop_better_transformer() -> None:

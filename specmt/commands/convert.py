@@ -1,0 +1,91 @@
+"""`specmt convert`: a fairseq checkpoint as a bundle."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specmt.errors import EngineError, UsageError
+
+
+class BpeName(StrEnum):
+    """How a model's text was cut into subwords, by fairseq's names."""
+
+    none = "none"
+    sentencepiece = "sentencepiece"
+    subword_nmt = "subword_nmt"
+    fastbpe = "fastbpe"
+
+
+class TokenizerName(StrEnum):
+    """How a model's text was tokenized before."""
+
+    none = "none"
+    moses = "moses"
+
+
+def convert(
+    checkpoint: Annotated[Path, typer.Argument(help="fairseq's, as checkpoint_best.pt or model1.pt.")],
+    bundle: Annotated[Path, typer.Argument(help="Model directory to write.")],
+    languages: Annotated[
+        str | None, typer.Option(help="Source and target, as in de-en.", show_default="the checkpoint's")
+    ] = None,
+    source_dict: Annotated[
+        Path | None, typer.Option(help="Dictionary of the source.", show_default="dict.SOURCE.txt by the checkpoint")
+    ] = None,
+    target_dict: Annotated[
+        Path | None, typer.Option(help="Dictionary of the target.", show_default="dict.TARGET.txt by the checkpoint")
+    ] = None,
+    bpe: Annotated[BpeName, typer.Option(help="How the text was cut into subwords.")] = BpeName.none,
+    codes: Annotated[
+        Path | None, typer.Option(help="The merges, or the SentencePiece model.", show_default=False)
+    ] = None,
+    tokenizer: Annotated[TokenizerName, typer.Option(help="How the text was tokenized before.")] = TokenizerName.none,
+    moses_no_dash_splits: Annotated[bool, typer.Option("--moses-no-dash-splits", help="As in fairseq.")] = False,
+    moses_no_escape: Annotated[bool, typer.Option("--moses-no-escape", help="As in fairseq.")] = False,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(help="Source text for the graphs of the 8-bit engine; without, torch alone runs the model."),
+    ] = None,
+) -> None:
+    """Make a model directory of a transformer that fairseq trained. It has no drafter and decodes with ar.
+
+    Example:  specmt convert wmt19.de-en/model1.pt wmt19 --bpe fastbpe --codes wmt19.de-en/bpecodes
+                             --tokenizer moses --calibration text.de
+    """
+    try:
+        from specmt import conversion
+    except ModuleNotFoundError as error:
+        raise EngineError(f"converting needs {error.name}: pip install 'specmt[convert]'") from None
+    from specmt.corpus import read_lines
+
+    converted = conversion.convert(
+        conversion.Conversion(
+            checkpoint,
+            _languages(languages),
+            source_dict,
+            target_dict,
+            bpe.value,
+            codes,
+            tokenizer.value,
+            dash_splits=not moses_no_dash_splits,
+            escape=not moses_no_escape,
+        ),
+        bundle,
+        read_lines(calibration) if calibration else None,
+    )
+    if converted.without_graphs:
+        typer.echo(f"specmt: no graphs for the onnx engine: {converted.without_graphs}; torch runs it", err=True)
+    typer.echo(str(bundle))
+
+
+def _languages(given: str | None) -> tuple[str, str] | None:
+    if given is None:
+        return None
+    source, _, target = given.partition("-")
+    if not source or not target:
+        raise UsageError(f"--languages {given}: expected two languages, as in de-en")
+    return source, target

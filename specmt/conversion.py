@@ -1,0 +1,213 @@
+"""Models that fairseq trained elsewhere as bundles: checkpoint, dictionaries and codes in, a directory out.
+
+Needs torch (and onnx, where graphs are wanted); translation with the result needs what its tokenizer needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specmt import dictionaries
+from specmt.architecture import Architecture
+from specmt.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, write_bundle
+from specmt.dictionaries import Dictionary, FairseqVocabulary, Segmentation
+from specmt.engines.onnx_export import export_graphs
+from specmt.errors import EngineError, InputError
+from specmt.exporting import calibration_sources
+from specmt.fairseq_backend.foreign import Checkpoint, Verifier, read_checkpoint, verifier_of
+from specmt.files import file_digest
+from specmt.vocabulary import MASK_ID, AnyVocabulary, Vocabulary
+from specmt.weights import save_weights
+
+BPE_KINDS = ("none", "sentencepiece", "subword_nmt", "fastbpe")
+"""How a model's text was cut into subwords, by fairseq's names."""
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What is to be converted, and how its text was prepared."""
+
+    checkpoint: Path
+    languages: tuple[str, str] | None = None
+    """Source and target; None: as the checkpoint says."""
+    source_dictionary: Path | None = None
+    """None: `dict.LANGUAGE.txt` beside the checkpoint."""
+    target_dictionary: Path | None = None
+    bpe: str = "none"
+    """One of `BPE_KINDS`."""
+    codes: Path | None = None
+    """Merges or SentencePiece model; where `bpe` is not `none`."""
+    tokenizer: str = "none"
+    """`moses` or `none`."""
+    dash_splits: bool = True
+    escape: bool = True
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What came of it."""
+
+    architecture: Architecture
+    without_graphs: str | None
+    """Why the onnx engine cannot run it, if it cannot."""
+
+
+def convert(conversion: Conversion, bundle: Path, calibration: Sequence[str] | None) -> Converted:
+    """Write the bundle.
+
+    Args:
+        calibration: lines in the source language, for the graphs of the 8-bit engine; None: no graphs.
+
+    Raises:
+        InputError: a file that cannot be read or used, or a model that cannot be converted.
+        EngineError: a package is not installed.
+    """
+    checkpoint = read_checkpoint(conversion.checkpoint)
+    verifier = verifier_of(checkpoint)
+    languages = conversion.languages or _languages(checkpoint)
+    text = _TextFiles(conversion, languages)
+    vocabulary = text.vocabulary()
+    _check_dictionaries(vocabulary, verifier, text)
+    reason = None if calibration is not None else "no --calibration text was given"
+    sources = calibration_sources(vocabulary, calibration) if calibration is not None else []
+
+    def write_files(folder: Path) -> None:
+        nonlocal reason
+        text.write(folder)
+        save_weights({name: tensor.numpy() for name, tensor in verifier.weights.items()}, folder / WEIGHTS)
+        if sources:
+            try:
+                export_graphs(folder, verifier.architecture, sources)
+            except EngineError as error:
+                reason = str(error)
+
+    write_bundle(
+        bundle,
+        languages=languages,
+        architecture=verifier.architecture,
+        decoding=DecodingDefaults(draft_length=1, beta=1, tau=0.0),
+        write_files=write_files,
+        training={"converted_from": _origin(conversion, checkpoint)},
+        scores={},
+    )
+    return Converted(verifier.architecture, reason)
+
+
+def _languages(checkpoint: Checkpoint) -> tuple[str, str]:
+    found = tuple(
+        str(checkpoint.task.get(name) or checkpoint.settings.get(name) or "") for name in ("source_lang", "target_lang")
+    )
+    if not all(found):
+        raise InputError(f"{checkpoint.path}: does not say its languages; give them, as in --languages de-en")
+    return found[0], found[1]
+
+
+def _origin(conversion: Conversion, checkpoint: Checkpoint) -> Mapping[str, Any]:
+    names = ("arch", "task", "lr", "max_update", "update_freq", "dropout", "label_smoothing", "seed")
+    settings = {name: checkpoint.settings[name] for name in names if _is_plain(checkpoint.settings.get(name))}
+    path = conversion.checkpoint
+    return {"checkpoint": path.name, "sha256": file_digest(path), "fairseq_settings": settings}
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str | int | float) or (isinstance(value, list) and all(map(_is_plain, value)))
+
+
+class _TextFiles:
+    """Dictionaries and codes: read, checked, and written into a bundle."""
+
+    def __init__(self, conversion: Conversion, languages: tuple[str, str]) -> None:
+        self._segmentation = Segmentation(
+            "subword_nmt" if conversion.bpe == "fastbpe" else conversion.bpe,
+            conversion.tokenizer,
+            *languages,
+            conversion.dash_splits,
+            conversion.escape,
+        )
+        folder, (source, target) = conversion.checkpoint.parent, languages
+        self.source_path = conversion.source_dictionary or folder / f"dict.{source}.txt"
+        self.target_path = conversion.target_dictionary or folder / f"dict.{target}.txt"
+        self._source, self._target = _text(self.source_path), _text(self.target_path)
+        self._codes_path, self._codes = conversion.codes, _codes(conversion)
+
+    def vocabulary(self) -> AnyVocabulary:
+        """The vocabulary that the files make.
+
+        Raises:
+            InputError: a file that is not what it should be.
+        """
+        try:
+            source = Dictionary(self._source, str(self.source_path))
+            target = Dictionary(self._target, str(self.target_path))
+        except ValueError as error:
+            raise InputError(str(error)) from None
+        try:
+            return FairseqVocabulary(self._segmentation, source, target, self._codes)
+        except ValueError as error:
+            raise InputError(f"{self._codes_path}: {error}") from None
+
+    def write(self, folder: Path) -> None:
+        """Write them; specmt's own tokenizer as such, for then the bundle is like any other."""
+        if self._is_specmts():
+            assert self._codes is not None
+            (folder / TOKENIZER).write_bytes(self._codes)
+        else:
+            dictionaries.write_vocabulary(folder, self._segmentation, self._source, self._target, self._codes)
+
+    def _is_specmts(self) -> bool:
+        if self._segmentation.subwords != "sentencepiece" or self._segmentation.tokenizer != "none":
+            return False
+        try:
+            pieces = Vocabulary(self._codes or b"").pieces()
+        except ValueError:
+            return False
+        names = (str(self.source_path), self._source), (str(self.target_path), self._target)
+        return all(Dictionary(text, name).symbols[MASK_ID:] == pieces[MASK_ID:] for name, text in names)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return _read(path).decode()
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8") from None
+
+
+def _codes(conversion: Conversion) -> bytes | None:
+    """The codes as a bundle keeps them: fastBPE's, which have counts, as subword-nmt's, which have the same meaning."""
+    if conversion.bpe == "none":
+        if conversion.codes:
+            raise InputError(f"{conversion.codes}: codes of what? Say --bpe sentencepiece, subword_nmt or fastbpe")
+        return None
+    if not conversion.codes:
+        raise InputError(f"--bpe {conversion.bpe} needs the codes (merges or SentencePiece model) that the model has")
+    content = _read(conversion.codes)
+    if conversion.bpe != "fastbpe":
+        return content
+    merges = []
+    for number, line in enumerate(_text(conversion.codes).rstrip("\n").split("\n"), start=1):
+        symbols = line.strip("\r\n ").split(" ")
+        if len(symbols) != 3 or not symbols[2].isdecimal():
+            raise InputError(f"{conversion.codes}, line {number}: not a merge of two symbols with its count")
+        merges.append(f"{symbols[0]} {symbols[1]}\n")
+    return "".join(["#version: 0.2\n", *merges]).encode()
+
+
+def _check_dictionaries(vocabulary: AnyVocabulary, verifier: Verifier, text: _TextFiles) -> None:
+    shape = verifier.architecture
+    sizes = (
+        (text.source_path, vocabulary.source_size, shape.source_vocabulary_size or shape.vocabulary_size),
+        (text.target_path, len(vocabulary), shape.vocabulary_size),
+    )
+    for path, found, expected in sizes:
+        if found != expected:
+            raise InputError(f"{path}: {found} symbols with the four special ones, but the checkpoint has {expected}")

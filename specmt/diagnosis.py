@@ -1,0 +1,196 @@
+"""What is installed here, what the CPU can do, which engine runs, and whether it does: what `specmt doctor` says."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specmt.bundle import load_bundle
+from specmt.errors import SpecmtError
+
+if TYPE_CHECKING:
+    from specmt.translator import DecodingSettings, Translator
+
+REQUIRED = ("numpy", "onnxruntime", "rich", "sacrebleu", "safetensors", "sentencepiece", "typer")
+OPTIONAL = {
+    "torch": "the torch engine, training, converting",
+    "onnx": "training, converting",
+    "fairseq": "training",
+    "sacremoses": "converted models that were trained on Moses tokens",
+    "subword-nmt": "converted models with byte-pair encoding",
+    "matplotlib": "specmt eval --plot",
+}
+CPU_FEATURES = {
+    "avx2": "the least for fast 8-bit products",
+    "avx512f": "wider vectors",
+    "avx_vnni": "8-bit products in one step (256 bits)",
+    "avx512_vnni": "8-bit products in one step (512 bits)",
+    "amx_int8": "8-bit products of tiles",
+    "amx_bf16": "bfloat16 products of tiles, for --engine torch --precision bf16",
+}
+_SENTENCES = ("Ein Mann spielt Gitarre.", "Zwei Hunde laufen durch das Gras.", "Ich habe heute keine Zeit.")
+_TIMED_RUNS = 5
+
+
+@dataclass(frozen=True)
+class SelfTest:
+    """A model translated sentences in every strategy that it has."""
+
+    ok: bool
+    engine: str
+    load_ms: float
+    """From the directory to the first translation, milliseconds."""
+    sentence_ms: dict[str, float]
+    """A sentence at batch size 1 on one core by strategy, milliseconds; the fastest of some runs."""
+    problem: str
+    """One line; empty when all is well."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What `doctor` found."""
+
+    python: str
+    platform: str
+    cores: int
+    cpu: str
+    cpu_features: dict[str, bool | None]
+    """By name of `CPU_FEATURES`; None where this system does not say."""
+    packages: dict[str, str | None]
+    """Versions; None where a package is not installed."""
+    engine: str
+    """Which `--engine auto` takes for the model."""
+    reason: str
+    problems: tuple[str, ...]
+    self_test: SelfTest
+
+    @property
+    def ok(self) -> bool:
+        """Whether translation works here."""
+        return self.self_test.ok and not self.problems
+
+    def to_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        return {"ok": self.ok, **asdict(self)}
+
+
+def diagnose(model: Path) -> Diagnosis:
+    """Look at this installation, and translate with `model`; what goes wrong is in the result."""
+    packages = {name: _version(name) for name in ("specmt", *REQUIRED, *OPTIONAL)}
+    problems = [f"{name} is not installed: pip install {name}" for name in REQUIRED if packages[name] is None]
+    if sys.version_info < (3, 11):  # noqa: UP036  (a copied folder may be run by anything)
+        problems.append(f"Python {platform.python_version()} is older than 3.11")
+    engine, reason = _engine(model)
+    cpu, features = _cpu()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Diagnosis(
+        platform.python_version(),
+        platform.platform(),
+        cores,
+        cpu,
+        features,
+        packages,
+        engine,
+        reason,
+        tuple(problems),
+        _self_test(model),
+    )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _engine(model: Path) -> tuple[str, str]:
+    try:
+        bundle = load_bundle(model)
+    except SpecmtError as error:
+        return "none", str(error)
+    if bundle.has_graphs:
+        return "onnx", "the model has graphs, and no GPU or bf16 is asked for"
+    return "torch", f"the model has no graphs; `specmt export {model}` writes them"
+
+
+def _cpu() -> tuple[str, dict[str, bool | None]]:
+    """Name and features, where /proc says them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    facts = {key.strip(): value.strip() for key, colon, value in (line.partition(":") for line in lines) if colon}
+    name = facts.get("model name") or platform.processor() or platform.machine()
+    flags = facts.get("flags")
+    found = set(flags.split()) if flags is not None else None
+    return name, {feature: feature in found if found is not None else None for feature in CPU_FEATURES}
+
+
+def _self_test(model: Path) -> SelfTest:
+    started = time.perf_counter()
+    try:
+        from specmt.translator import DecodingSettings, load_translator
+
+        translator = load_translator(model)
+        default = DecodingSettings.from_defaults(translator.defaults)
+        settings = {"ar": replace(default, strategy="ar")}
+        if translator.has_drafter:
+            settings |= {"spec-strict": default.strict(), "spec": default}
+        texts, load_ms, sentence_ms = {}, 0.0, {}
+        for name, one in settings.items():
+            texts[name] = [done.text for done in translator.translate(_SENTENCES, one, batch_size=1)]
+            load_ms = load_ms or 1000 * (time.perf_counter() - started)
+            sentence_ms[name] = _sentence_ms(translator, one)
+        problem = _problem(texts)
+        return SelfTest(not problem, translator.engine.name, load_ms, sentence_ms, problem)
+    except Exception as error:  # a doctor tells what is broken, whatever it is
+        lines = str(error).splitlines() or [repr(error)]
+        return SelfTest(False, "none", 0.0, {}, lines[0])
+
+
+def _sentence_ms(translator: Translator, settings: DecodingSettings) -> float:
+    times = []
+    for _ in range(_TIMED_RUNS):
+        started = time.perf_counter()
+        list(translator.translate(_SENTENCES, settings, batch_size=1))
+        times.append(time.perf_counter() - started)
+    return 1000 * min(times) / len(_SENTENCES)
+
+
+def _problem(texts: dict[str, list[str]]) -> str:
+    if any(not text.strip() for found in texts.values() for text in found):
+        return "a sentence was translated by nothing"
+    if texts.get("spec-strict", texts["ar"]) != texts["ar"]:
+        return "strict speculation and ar gave different texts"
+    return ""
+
+
+def as_text(diagnosis: Diagnosis) -> str:
+    """The same for a person."""
+    lines = [
+        f"Python {diagnosis.python} on {diagnosis.platform}",
+        f"{diagnosis.cpu}, {diagnosis.cores} cores for this process",
+    ]
+    for feature, meaning in CPU_FEATURES.items():
+        known = {True: "yes", False: "no", None: "?"}[diagnosis.cpu_features[feature]]
+        lines.append(f"  {feature:<12} {known:<4} {meaning}")
+    lines.append("packages")
+    for name, found in diagnosis.packages.items():
+        needed = f"for {OPTIONAL[name]}" if name in OPTIONAL else "needed"
+        lines.append(f"  {name:<14} {found or 'not installed':<14} {needed if name != 'specmt' else ''}".rstrip())
+    lines.append(f"engine: {diagnosis.engine} ({diagnosis.reason})")
+    test = diagnosis.self_test
+    if test.ok:
+        times = ", ".join(f"{name} {milliseconds:.1f} ms" for name, milliseconds in test.sentence_ms.items())
+        lines.append(f"self-test: passed; {test.engine} ready in {test.load_ms:.0f} ms; a sentence: {times}")
+    else:
+        lines.append(f"self-test: FAILED: {test.problem}")
+    lines += [f"problem: {problem}" for problem in diagnosis.problems]
+    return "\n".join([*lines, "all is well" if diagnosis.ok else "something is broken", ""])

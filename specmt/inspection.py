@@ -1,0 +1,76 @@
+"""What a bundle is: manifest, sizes, how it decodes, where it comes from, and whether its files are as they were."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from specmt.bundle import MANIFEST, load_bundle
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """A bundle as one JSON object; sizes in bytes. Reads every file, and compares its digest.
+
+    Raises:
+        BundleError: see `load_bundle`; a file that is missing or altered is named.
+    """
+    bundle = load_bundle(path)
+    names = (MANIFEST, *bundle.files)
+    sizes = {name: (path / name).stat().st_size for name in names}
+    return {
+        "path": str(path),
+        "format_version": bundle.format_version,
+        "source_language": bundle.source_language,
+        "target_language": bundle.target_language,
+        "strategies": ["spec", "ar"] if bundle.has_drafter else ["ar"],
+        "engines": ["onnx", "torch"] if bundle.has_graphs else ["torch"],
+        "architecture": asdict(bundle.architecture),
+        "decoding": asdict(bundle.decoding),
+        "files": {name: {"bytes": size, "sha256": bundle.files.get(name)} for name, size in sizes.items()},
+        "bytes": sum(sizes.values()),
+        "digests": "match",
+        "scores": dict(bundle.scores),
+        "training": dict(bundle.training),
+    }
+
+
+def as_text(described: dict[str, Any]) -> str:
+    """The same for a person: a line a fact, without the whole training configuration."""
+    shape, decoding = described["architecture"], described["decoding"]
+    drafter = "none: decodes with ar only"
+    if shape["drafter_layers"]:
+        drafter = f"{shape['drafter_layers']} layers, {shape['draft_length']} slots, bigram rank {shape['bigram_rank']}"
+    facts = {
+        "model": f"{described['path']} (format {described['format_version']})",
+        "languages": f"{described['source_language']} → {described['target_language']}",
+        "size": f"{described['bytes'] / 1e6:.1f} MB in {len(described['files'])} files; all digests match",
+        "vocabulary": f"{shape['source_vocabulary_size'] or shape['vocabulary_size']} source, "
+        f"{shape['vocabulary_size']} target tokens",
+        "verifier": f"{shape['encoder_layers']} + {shape['decoder_layers']} layers of width {shape['width']}, "
+        f"{'pre' if shape['decoder_pre_norm'] else 'post'}-norm",
+        "drafter": drafter,
+        "engines": ", ".join(described["engines"]),
+        "defaults": ", ".join(f"{name} {value}" for name, value in decoding.items()),
+    }
+    origin = described["training"]
+    if "converted_from" in origin:
+        facts["converted from"] = origin["converted_from"]["checkpoint"]
+    elif "config" in origin:
+        facts["trained as"] = str(origin["config"].get("name"))
+    facts |= {f"scores, {name}": _scores(scores) for name, scores in described["scores"].items()}
+    width = max(map(len, facts))
+    return "".join(f"{name:<{width}}  {value}\n" for name, value in facts.items())
+
+
+def _scores(scores: object) -> str:
+    """Scores by strategy, or plain ones."""
+    if not isinstance(scores, dict):
+        return str(scores)
+    if not any(isinstance(value, dict) for value in scores.values()):
+        return ", ".join(f"{name} {_number(value)}" for name, value in scores.items() if "signature" not in name)
+    return "; ".join(f"{name}: {_scores(value)}" for name, value in scores.items())
+
+
+def _number(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,101 @@
+"""`info` and `doctor`: what they say of a bundle and of an installation, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pairs import write_tiny_bundle
+from typer.testing import CliRunner
+
+from specmt import diagnosis
+from specmt.bundle import BUNDLED_MODEL
+from specmt.cli import app
+from specmt.errors import BundleError
+from specmt.inspection import as_text, describe
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    write_tiny_bundle(tmp_path / "tiny")
+    return tmp_path / "tiny"
+
+
+def test_info_says_what_the_manifest_says_and_adds_sizes(bundle: Path) -> None:
+    described = describe(bundle)
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    for name in ("source_language", "target_language", "scores", "training", "decoding", "format_version"):
+        assert described[name] == manifest[name]
+    assert described["architecture"].items() >= manifest["architecture"].items()
+    sizes = {file.name: file.stat().st_size for file in bundle.iterdir()}
+    assert {name: file["bytes"] for name, file in described["files"].items()} == sizes
+    assert described["bytes"] == sum(sizes.values())
+    assert (described["strategies"], described["engines"]) == (["spec", "ar"], ["torch"])
+    assert described["files"]["model.safetensors"]["sha256"] == manifest["files"]["model.safetensors"]
+
+
+def test_info_for_a_person_is_a_line_a_fact(bundle: Path) -> None:
+    text = as_text(describe(bundle))
+    for fact in ("de → en", "all digests match", "1 + 1 layers of width 16, pre-norm", "bleu 1.50", "draft_length 3"):
+        assert fact in text
+
+
+def test_info_of_the_bundled_model_in_both_forms() -> None:
+    text = CliRunner().invoke(app, ["info"])
+    assert text.exit_code == 0 and "engines" in text.output and "onnx, torch" in text.output
+    found = json.loads(CliRunner().invoke(app, ["info", "--format", "json"]).output)
+    assert found["path"] == str(BUNDLED_MODEL) and found["digests"] == "match"
+
+
+def test_info_of_an_altered_bundle_is_one_line(bundle: Path) -> None:
+    (bundle / "tokenizer.model").write_bytes(b"x")
+    done = CliRunner().invoke(app, ["info", str(bundle)])
+    assert isinstance(done.exception, BundleError) and "SHA-256 differs" in str(done.exception)
+
+
+def test_doctor_translates_and_says_which_engine_and_why() -> None:
+    done = CliRunner().invoke(app, ["doctor", "--format", "json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.output)
+    assert found["ok"] is True and found["engine"] == "onnx"
+    assert found["self_test"]["engine"] == "onnx-cpu-int8"
+    assert set(found["self_test"]["sentence_ms"]) == {"ar", "spec-strict", "spec"}
+    assert all(0 < value < 60_000 for value in found["self_test"]["sentence_ms"].values())
+    assert found["packages"]["onnxruntime"] and set(found["cpu_features"]) == set(diagnosis.CPU_FEATURES)
+
+
+def test_doctor_for_a_person_ends_with_its_verdict() -> None:
+    done = CliRunner().invoke(app, ["doctor"])
+    assert done.exit_code == 0
+    assert "self-test: passed" in done.output and done.output.endswith("all is well\n")
+
+
+def test_doctor_takes_torch_where_there_are_no_graphs(bundle: Path) -> None:
+    found = diagnosis.diagnose(bundle)
+    assert found.engine == "torch" and "no graphs" in found.reason
+    assert found.self_test.engine in {"torch-cpu-fp32", "none"}
+
+
+@pytest.mark.parametrize("broken", ["missing", "altered"])
+def test_doctor_fails_where_translation_fails(broken: str, bundle: Path) -> None:
+    if broken == "altered":
+        (bundle / "model.safetensors").write_bytes(b"junk")
+    done = CliRunner().invoke(app, ["doctor", "-m", str(bundle if broken == "altered" else bundle / "none")])
+    assert done.exit_code == 1
+    assert "self-test: FAILED: " in done.output and done.output.endswith("something is broken\n")
+
+
+def test_doctor_names_a_required_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "_version", lambda name: None if name == "safetensors" else "1")
+    found = diagnosis.diagnose(BUNDLED_MODEL)
+    assert found.problems == ("safetensors is not installed: pip install safetensors",)
+    assert not found.ok
+
+
+def test_cpu_features_are_unknown_where_the_system_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> str:
+        raise OSError
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert set(diagnosis._cpu()[1].values()) == {None}
