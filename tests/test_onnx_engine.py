@@ -129,7 +129,7 @@ def test_a_drafter_works_for_a_verifier_as_fairseq_trains_it_by_default(engine_n
         scaled_embeddings=False,
         activation="gelu",
     )
-    save_weights(random_weights(1, foreign), tmp_path / "model.safetensors")
+    save_weights(random_weights(4, foreign), tmp_path / "model.safetensors")
     export_graphs(tmp_path, foreign, sentences(range(3, 23), seed=2))
     engine: AnyEngine = OnnxEngine(foreign, tmp_path)
     if engine_name == "torch":
