@@ -1,8 +1,8 @@
 """Reproducible decoding: what a row becomes depends on its source alone, not on what is decoded beside it.
 
 Floating-point sums depend on shapes, and under dynamic batching shapes depend on the neighbours. `Replay` decodes ahead
-that way and then lets the verifier read the same tokens again at a fixed shape, whose word counts (decode, verify, roll
-back: "LLM-42", arXiv 2601.17768). `FixedSpeculative` runs drafts and verifications at a fixed shape in the first place.
+that way and then lets the verifier read the same tokens again at a fixed shape; what the verifier says then counts
+(decode, verify, roll back: "LLM-42", arXiv 2601.17768). `FixedSpeculative` drafts and verifies at a fixed shape only.
 
 A pass at a fixed shape has exactly G rows, N positions, and arrays of a `Size` that follows from the row itself. Replay
 windows begin at multiples of N, whatever was rolled back before: a token always stands at the same place of a window,
@@ -116,7 +116,7 @@ class Replay:
         return known + [EOS_ID] * (self.window - len(known))
 
     def _compare(self, hypothesis: Hypothesis, candidates: Candidates, place: int) -> None:
-        """Accept pending tokens of the window while the replay says the same; at the first other one, take the replay's."""
+        """Accept pending tokens of the window while the replay says the same; then take the replay's own."""
         start, verified = self._start(hypothesis), len(hypothesis.ids)
         replayed = candidates.ids[place, :, 0].tolist()
         if replayed[: verified - start] != hypothesis.ids[start:]:
@@ -199,4 +199,4 @@ def grouped(
 
 def filled_up(members: Sequence[int], group: int) -> IntArray:
     """The rows and, as dummies, the first of them again and again, shape (group,)."""
-    return np.array([*members, *members[:1] * (group - len(members))], dtype=np.int64)
+    return np.array([*members, *[members[0]] * (group - len(members))], dtype=np.int64)

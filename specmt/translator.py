@@ -52,7 +52,7 @@ class DecodingSettings:
     trace: bool = False
     """Keep each iteration's draft and candidates."""
     reproducible: bool = False
-    """Every line's translation is the same whatever it is decoded with; `replay` always is, and `ar` is `replay` then."""
+    """Whether no translation depends on what is decoded beside it. `ar` then is `replay`, which always is so."""
     replay_window: int = REPLAY_WINDOW
     """Tokens of a row that are replayed at a time."""
     replay_group: int = REPLAY_GROUP
@@ -119,6 +119,12 @@ class Translation:
     """What was replayed; None where nothing is."""
 
 
+class ReproducibleLine(str):
+    """A line whose translation must not depend on what is decoded beside it, among lines that do not ask for that."""
+
+    __slots__ = ()
+
+
 class Translator:
     """A loaded pair of models with its vocabulary."""
 
@@ -168,7 +174,7 @@ class Translator:
         requests = {
             index: request
             for index, line in chunk
-            if (request := self._request(index, line, always or getattr(line, "reproducible", False)))
+            if (request := self._request(index, line, always or isinstance(line, ReproducibleLine)))
         }
         finished = self._decode(list(requests.values()), settings, batch_size, max_batch_tokens)
         hypotheses: dict[int, list[Hypothesis]] = {}

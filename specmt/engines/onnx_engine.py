@@ -242,7 +242,7 @@ class OnnxEngine:
         return Size(_rounded_up(source_tokens, _SOURCE_STEP), _rounded_up(target_tokens, _CAPACITY_STEP))
 
     def gather(self, rows: OnnxRows, indices: IntArray, lengths: IntArray, size: Size) -> OnnxRows:
-        """See `Engine.gather`. Groups of a size share their arrays and prepared calls; what is masked stays as it was."""
+        """See `Engine.gather`. Groups of one size share arrays and prepared calls; what is hidden stays as it was."""
         group = self._group(len(indices), size)
         group.lengths = lengths
         group.source_limits.fill(-np.inf)

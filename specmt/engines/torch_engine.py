@@ -307,9 +307,9 @@ class TorchEngine:
         """See `Engine.gather`."""
         chosen = self._tensor(indices)
         return TorchRows(
-            [cache.select(chosen).sized(size.source) for cache in rows.memory],
+            [cache.gather(chosen, size.source) for cache in rows.memory],
             padded_mask(rows.source_mask[chosen], size.source),
-            [cache.select(chosen).sized(size.target) for cache in rows.caches],
+            [cache.gather(chosen, size.target) for cache in rows.caches],
             lengths,
             rows.drafts,
             fixed=True,

@@ -43,6 +43,13 @@ class Cache:
         """The rows at `indices`."""
         return Cache(self.keys[indices], self.values[indices])
 
+    def gather(self, indices: Tensor, capacity: int) -> Cache:
+        """The rows at `indices` with exactly `capacity` positions, laid out in one way whatever the layout here.
+
+        Kernels are chosen by strides as well as by shapes, and add in another order then.
+        """
+        return Cache(_laid_out(self.keys, indices, capacity), _laid_out(self.values, indices, capacity))
+
 
 @dataclass
 class TorchRows:
@@ -71,6 +78,14 @@ class TorchRows:
             self.caches = [cache.sized(rounded_up(positions, CAPACITY_STEP)) for cache in self.caches]
 
 
+def _laid_out(entries: Tensor, indices: Tensor, capacity: int) -> Tensor:
+    """Contiguous rows, shape (len(indices), heads, capacity, head width)."""
+    result = entries.new_zeros(len(indices), entries.size(1), capacity, entries.size(3))
+    taken = min(capacity, entries.size(2))
+    result[:, :, :taken] = entries[:, :, :taken][indices]
+    return result
+
+
 def joined(cache: Cache, other: Cache, length: int) -> Cache:
     """Both batches as one, with room for `length` positions."""
     first, second = cache.sized(length), other.sized(length)
@@ -79,4 +94,4 @@ def joined(cache: Cache, other: Cache, length: int) -> Cache:
 
 def padded_mask(mask: Tensor, length: int) -> Tensor:
     """A mask of the source for `length` positions: cut, or padded with hidden ones."""
-    return functional.pad(mask, (0, length - mask.size(3)), value=-math.inf)
+    return functional.pad(mask, (0, length - mask.size(3)), value=-math.inf).contiguous()
