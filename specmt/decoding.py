@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -58,6 +58,12 @@ class ReplayCounts:
     """Mismatches behind which tokens had to be forgotten."""
     recomputed: int = 0
     """Tokens forgotten behind mismatches."""
+
+    @classmethod
+    def total(cls, counts: Iterable[ReplayCounts]) -> ReplayCounts | None:
+        """The sum, or None of none."""
+        rows = [(one.replays, one.mismatches, one.rollbacks, one.recomputed) for one in counts]
+        return cls(*map(sum, zip(*rows, strict=True))) if rows else None
 
 
 @dataclass

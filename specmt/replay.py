@@ -67,17 +67,17 @@ class Replay:
         return bool(hypothesis.pending) and (hypothesis.ended or decoded >= self._start(hypothesis) + self.window)
 
     def _due(self, flight: Flight) -> Iterator[tuple[list[int], Size]]:
-        """Groups of rows to replay: full ones, and others when a row has waited long or nothing else can go on.
+        """Groups of rows to replay: full ones, and others when a row has waited long or no other can join it.
 
         A row that waits for others goes on decoding ahead, if it has not ended: waiting costs little.
         """
-        stuck = all(hypothesis.ended for hypothesis in flight.hypotheses)
         ready = [row for row, hypothesis in enumerate(flight.hypotheses) if self._is_ready(hypothesis)]
+        all_ready = len(ready) == sum(hypothesis.request.reproducible for hypothesis in flight.hypotheses)
         ends = np.array([self._start(hypothesis) + self.window for hypothesis in flight.hypotheses])
         for members, size in grouped(flight, ready, ends, self.group):
             waiting = [flight.hypotheses[row] for row in members]
             patience = self.window // 2
-            if len(members) == self.group or stuck or any(row.waited >= patience for row in waiting):
+            if len(members) == self.group or all_ready or any(row.waited >= patience for row in waiting):
                 yield members, size
             else:
                 for hypothesis in waiting:

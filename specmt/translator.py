@@ -229,7 +229,7 @@ class Translator:
             tuple(best.ids),
             tuple(best.iterations),
             alternatives if settings.n_best > 1 else (),
-            best.replay if best.replay.replays else None,
+            best.replay if best.request.reproducible and settings.strategy != "spec" else None,
         )
 
 
