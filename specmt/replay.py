@@ -63,8 +63,9 @@ class Replay:
         return len(hypothesis.ids) // self.window * self.window
 
     def _is_ready(self, hypothesis: Hypothesis) -> bool:
-        decoded = len(hypothesis.ids) + len(hypothesis.pending)
-        return bool(hypothesis.pending) and (hypothesis.ended or decoded >= self._start(hypothesis) + self.window)
+        pending = len(hypothesis.pending)
+        fills = len(hypothesis.ids) % self.window + pending >= self.window
+        return pending > 0 and (fills or hypothesis.ended)
 
     def _due(self, flight: Flight) -> Iterator[tuple[list[int], Size]]:
         """Groups of rows to replay: full ones, and others when a row has waited long or no other can join it.
@@ -72,6 +73,8 @@ class Replay:
         A row that waits for others goes on decoding ahead, if it has not ended: waiting costs little.
         """
         ready = [row for row, hypothesis in enumerate(flight.hypotheses) if self._is_ready(hypothesis)]
+        if not ready:
+            return
         all_ready = len(ready) == sum(hypothesis.request.reproducible for hypothesis in flight.hypotheses)
         ends = np.array([self._start(hypothesis) + self.window for hypothesis in flight.hypotheses])
         for members, size in grouped(flight, ready, ends, self.group):

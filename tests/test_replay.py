@@ -209,10 +209,10 @@ PLANS = {
 @pytest.mark.parametrize("bf16", [False, True])
 @pytest.mark.parametrize("plan", PLANS)
 def test_ids_and_scores_are_the_same_bits_in_any_batch_and_order(plan: str, bf16: bool) -> None:
-    engine, asked = tiny_engine(bf16), sentences(24)
+    engine, asked = tiny_engine(bf16), sentences(14)
     expected = outcome(engine, asked, PLANS[plan], 1)
-    assert len({len(ids) for ids, _ in expected}) > 8
-    for batch_size, in_flight, seed in [(3, True, 0), (8, True, 1), (8, False, 2), (32, True, 3), (64, False, 0)]:
+    assert len({len(ids) for ids, _ in expected}) > 5
+    for batch_size, in_flight, seed in [(3, True, 0), (8, True, 1), (8, False, 2), (32, True, 3)]:
         shuffled = random.Random(seed).sample(asked, len(asked))
         assert outcome(engine, shuffled, replace(PLANS[plan], in_flight=in_flight), batch_size) == expected
 
@@ -339,9 +339,9 @@ def test_the_int8_engine_gives_the_same_bits_at_a_fixed_shape() -> None:
 
 def test_the_script_finds_nothing_on_a_sample() -> None:
     command = [sys.executable, "-W", "ignore", str(ROOT / "scripts" / "check_reproducible.py"), "data/sample.de"]
-    options = "--engines onnx,torch-bf16 --strategies replay,spec-reproducible --lines 6 --batch-sizes 1,3,8 --orders 1"
+    options = "--engines onnx,torch-bf16 --strategies replay,spec-reproducible --lines 4 --batch-sizes 1,3 --orders 1"
     done = subprocess.run([*command, *options.split()], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line.split(" | ") for line in done.stdout.splitlines()[2:] if line.startswith("|")]
     assert len(rows) == 4
-    assert all(row[4:7] == ["12", "0", "0"] for row in rows)
+    assert all(row[4:7] == ["8", "0", "0"] for row in rows)
