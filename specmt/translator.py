@@ -86,7 +86,9 @@ class DecodingSettings:
         if not math.isfinite(self.length_penalty):
             raise UsageError(f"--length-penalty: {self.length_penalty} is not a finite number")
         if self.strategy != "ar" and (self.beam > 1 or self.n_best > 1):
-            raise UsageError("--beam and --n-best need --strategy ar: the others keep one hypothesis a sentence")
+            raise UsageError(
+                "--beam and --n-best need --strategy ar: speculation and replay keep one hypothesis a sentence"
+            )
         if self.n_best > self.beam:
             raise UsageError(f"--n-best {self.n_best} needs --beam {self.n_best} or more")
         if self.strategy == "spec" and not 1 <= self.draft_length <= engine.max_draft_length:
