@@ -388,7 +388,7 @@ def test_json_has_the_documented_keys_and_no_number_that_json_lacks() -> None:
     assert [entry["settings"] for entry in value["results"]] == [
         {"beam": 1, "length_penalty": 1.0},
         {"beam": 5, "length_penalty": 1.0},
-        {"draft_length": 4, "beta": 3, "tau": 1.0},
+        {"draft_length": 4, "beta": 3, "tau": 1.0, "reproducible": False},
     ]
     assert value["results"][0]["acceptance_rate"] is None
 
