@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NoReturn, TextIO
@@ -45,7 +45,15 @@ class StrategyName(StrEnum):
     """How to decode."""
 
     spec = "spec"
+    replay = "replay"
     ar = "ar"
+
+
+class ExplainedStrategy(StrEnum):
+    """What `explain` can lay open."""
+
+    spec = "spec"
+    replay = "replay"
 
 
 class OutputFormat(StrEnum):
@@ -93,6 +101,13 @@ BetaOption = Annotated[int | None, typer.Option(min=1, help="Candidates of the v
 TauOption = Annotated[float | None, typer.Option(min=0, help="Nats behind the best.", show_default="the model's")]
 StrictOption = Annotated[bool, typer.Option("--strict", help="beta = 1: the very tokens of `--strategy ar`.")]
 
+ReplayWindowOption = Annotated[
+    int | None, typer.Option(min=1, help="Tokens of a sentence that are replayed at a time.", show_default="16")
+]
+ReplayGroupOption = Annotated[
+    int | None, typer.Option(min=1, help="Sentences in every pass of fixed shape.", show_default="4")
+]
+
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -105,7 +120,14 @@ def translate(
         Path | None, typer.Option("--output", "-o", help="Written whole or not at all.", show_default="stdout")
     ] = None,
     model: ModelOption = BUNDLED_MODEL,
-    strategy: Annotated[StrategyName, typer.Option(help="Draft and verify, or one token a pass.")] = StrategyName.spec,
+    strategy: Annotated[
+        StrategyName, typer.Option(help="Draft and verify, decode and replay, or one token a pass.")
+    ] = StrategyName.spec,
+    reproducible: Annotated[
+        bool, typer.Option("--reproducible", help="The same bytes whatever is decoded beside a sentence.")
+    ] = False,
+    replay_window: ReplayWindowOption = None,
+    replay_group: ReplayGroupOption = None,
     beam: Annotated[int, typer.Option(min=1, help="Beam width, with --strategy ar.")] = 1,
     length_penalty: Annotated[
         float | None, typer.Option(help="Exponent of the length in scores.", show_default="the model's")
@@ -152,6 +174,7 @@ def translate(
         print(f"specmt: {model} has no drafter: decoding with --strategy ar", file=sys.stderr)
         strategy = StrategyName.ar
     settings = _settings(translator, strategy, draft_length, beta, tau, strict, beam, length_penalty, n_best)
+    settings = _with_replay(settings, replay_window, replay_group, reproducible).checked(translator.engine)
     if (settings.strategy, settings.beta, draft_length) == ("spec", 1, None):
         settings = _tuned(translator, settings)
     protection = Protection(translator.vocabulary, kinds, terms)
@@ -177,6 +200,11 @@ def translate(
 def explain(
     sentence: Annotated[str, typer.Argument(help="The sentence.")],
     model: ModelOption = BUNDLED_MODEL,
+    strategy: Annotated[
+        ExplainedStrategy, typer.Option(help="Draft and verify, or decode and replay.")
+    ] = ExplainedStrategy.spec,
+    replay_window: ReplayWindowOption = None,
+    replay_group: ReplayGroupOption = None,
     draft_length: DraftLengthOption = None,
     beta: BetaOption = None,
     tau: TauOption = None,
@@ -189,20 +217,26 @@ def explain(
         ExplainFormat, typer.Option("--format", help="A picture, or JSON for programs.")
     ] = ExplainFormat.text,
 ) -> None:
-    """Show how a sentence is decoded: draft, candidates, what is accepted, iteration by iteration."""
+    """Show how a sentence is decoded, iteration by iteration: draft, candidates, what is accepted."""
     from rich.console import Console
 
-    from specmt import explanation
+    from specmt import explanation, replay_explanation
 
     translator = _load(model, engine, device, precision, threads)
-    settings = _settings(translator, StrategyName.spec, draft_length, beta, tau, strict)
-    settings = replace(settings, trace=True)
+    settings = _settings(translator, StrategyName(strategy.value), draft_length, beta, tau, strict)
+    settings = _with_replay(replace(settings, trace=True), replay_window, replay_group)
     (translation,) = translator.translate([sentence], settings, batch_size=1)
-    explained = explanation.explain(translation, settings, translator.vocabulary)
+    explained: explanation.Explanation | replay_explanation.ReplayExplanation
+    if strategy is ExplainedStrategy.replay:
+        explained = replay_explanation.explain(translation, settings, translator.vocabulary)
+        picture = replay_explanation.render(explained)
+    else:
+        explained = explanation.explain(translation, settings, translator.vocabulary)
+        picture = explanation.render(explained)
     if output_format is ExplainFormat.json:
         print(json.dumps(explained.to_json(), ensure_ascii=False, indent=2))
     else:
-        Console().print(explanation.render(explained))
+        Console().print(picture)
 
 
 @app.command(name="eval")
@@ -211,7 +245,8 @@ def evaluate(
     reference: Annotated[Path, typer.Option(help="Its translation, line by line.")],
     model: ModelOption = BUNDLED_MODEL,
     strategies: Annotated[
-        str, typer.Option(help="Of ar, beamN, spec-strict, spec; separated by commas.")
+        str,
+        typer.Option(help="Of ar, beamN, replay, spec-strict, spec, spec-reproducible; separated by commas."),
     ] = DEFAULT_STRATEGIES,
     batch_size: Annotated[int, typer.Option(min=1, help="Sentences decoded at a time.")] = 1,
     repeats: Annotated[int, typer.Option(min=1, help="Timed runs of each strategy, in turn.")] = 3,
@@ -354,6 +389,17 @@ def _tuned(translator: Translator, settings: DecodingSettings) -> DecodingSettin
     return replace(settings, draft_length=found) if found else settings
 
 
+def _with_replay(
+    settings: DecodingSettings, window: int | None, group: int | None, reproducible: bool = False
+) -> DecodingSettings:
+    return replace(
+        settings,
+        replay_window=window or settings.replay_window,
+        replay_group=group or settings.replay_group,
+        reproducible=reproducible,
+    )
+
+
 def _line(translation: Translation, output_format: OutputFormat, n_best: int) -> str:
     if output_format is OutputFormat.text:
         if n_best == 1:
@@ -370,6 +416,8 @@ def _line(translation: Translation, output_format: OutputFormat, n_best: int) ->
     }
     if translation.unplaced:
         record["unplaced"] = list(translation.unplaced)
+    if translation.replay:
+        record["replay"] = asdict(translation.replay)
     if n_best > 1:
         record["n_best"] = [
             {"translation": alternative.text, "score": alternative.score} for alternative in translation.n_best

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
 from specmt.drafting import draft_and_verify
-from specmt.engines.base import AnyEngine, Candidates, FloatArray, IntArray, Rows, step
+from specmt.engines.base import AnyEngine, Candidates, FloatArray, IntArray, Rows, Speculation, step
 from specmt.verification import blank, check
 from specmt.vocabulary import EOS_ID
 
@@ -27,6 +27,8 @@ class Request:
     index: int
     source_ids: Sequence[int]
     max_tokens: int
+    reproducible: bool = False
+    """Whether the result must not depend on what else is decoded; see `specmt.replay`."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,26 @@ class Iteration:
 
 
 @dataclass
+class ReplayCounts:
+    """What replays did to one sentence."""
+
+    replays: int = 0
+    """Passes that replayed tokens of it."""
+    mismatches: int = 0
+    """Replays that found another token than the fast path had; it was replaced."""
+    rollbacks: int = 0
+    """Mismatches behind which tokens had to be forgotten."""
+    recomputed: int = 0
+    """Tokens forgotten behind mismatches."""
+
+    @classmethod
+    def total(cls, counts: Iterable[ReplayCounts]) -> ReplayCounts | None:
+        """The sum, or None of none."""
+        rows = [(one.replays, one.mismatches, one.rollbacks, one.recomputed) for one in counts]
+        return cls(*map(sum, zip(*rows, strict=True))) if rows else None
+
+
+@dataclass
 class Hypothesis:
     """A target sequence as far as it is verified. `ids` end with end-of-sentence once it is complete."""
 
@@ -53,16 +75,27 @@ class Hypothesis:
     log_prob: float = 0.0
     """Sum over tokens, nats."""
     iterations: list[Iteration] = field(default_factory=list)
+    pending: list[int] = field(default_factory=list)
+    """Tokens decoded ahead that no replay has verified; they follow `ids`."""
+    waited: int = 0
+    """Iterations that a replay has been due."""
+    replay: ReplayCounts = field(default_factory=ReplayCounts)
 
     @property
     def last_id(self) -> int:
-        """The last verified token; decoding starts from end-of-sentence, as fairseq trains it."""
-        return self.ids[-1] if self.ids else EOS_ID
+        """The last token, verified or pending; decoding starts from end-of-sentence, as fairseq trains it."""
+        return (self.pending or self.ids or [EOS_ID])[-1]
 
     @property
     def finished(self) -> bool:
-        """Whether end-of-sentence or the length limit is reached."""
-        return bool(self.ids) and (self.ids[-1] == EOS_ID or len(self.ids) >= self.request.max_tokens)
+        """Whether end-of-sentence or the length limit is reached, all of it verified."""
+        return self.ended and not self.pending
+
+    @property
+    def ended(self) -> bool:
+        """Whether end-of-sentence or the length limit is reached, pending tokens counted."""
+        length = len(self.ids) + len(self.pending)
+        return length > 0 and (self.last_id == EOS_ID or length >= self.request.max_tokens)
 
     def extend(self, ids: IntArray, log_probs: FloatArray) -> int:
         """Append tokens up to the first end-of-sentence or the length limit; how many were taken."""
@@ -77,8 +110,10 @@ class Hypothesis:
 class Flight:
     """Rows in flight: hypotheses and, in the same order, their caches in the engine."""
 
-    def __init__(self, engine: AnyEngine) -> None:
+    def __init__(self, engine: AnyEngine, group: int = 1) -> None:
+        """`group`: rows a pass in which sources of reproducible requests are encoded."""
         self.engine = engine
+        self.group = group
         self.hypotheses: list[Hypothesis] = []
         self._rows: Rows | None = None
 
@@ -90,15 +125,22 @@ class Flight:
 
     @property
     def last_ids(self) -> IntArray:
-        """The last verified token of each row, shape (batch,)."""
+        """The last token of each row, shape (batch,)."""
         return np.array([hypothesis.last_id for hypothesis in self.hypotheses], dtype=np.int64)
 
     def admit(self, requests: Sequence[Request]) -> None:
         """Encode sentences and add a row for each."""
-        if requests:
-            entering = self.engine.encode([request.source_ids for request in requests])
-            self._rows = self.engine.join(self._rows, entering) if self._rows is not None else entering
-            self.hypotheses += [Hypothesis(request) for request in requests]
+        plain = [request for request in requests if not request.reproducible]
+        reproducible = [request for request in requests if request.reproducible]
+        if plain:
+            self._enter(plain, self.engine.encode([request.source_ids for request in plain]))
+        if reproducible:
+            sources = [request.source_ids for request in reproducible]
+            self._enter(reproducible, self.engine.encode_fixed(sources, self.group))
+
+    def _enter(self, requests: Sequence[Request], entering: Rows) -> None:
+        self._rows = self.engine.join(self._rows, entering) if self._rows is not None else entering
+        self.hypotheses += [Hypothesis(request) for request in requests]
 
     def land(self) -> list[Hypothesis]:
         """Take the finished rows out."""
@@ -174,13 +216,21 @@ class Speculative:
         """Run one iteration: decoder input, draft, candidates, accept, recovered or bonus token, next input."""
         engine, rows, last_ids = flight.engine, flight.rows, flight.last_ids
         speculation = draft_and_verify(engine, rows, last_ids, self.draft_length, self.beta)
+        engine.commit(rows, self.conclude(flight.hypotheses, speculation) + 1)
+
+    def conclude(self, hypotheses: Sequence[Hypothesis], speculation: Speculation) -> IntArray:
+        """Extend hypotheses by what the verifier accepts and its own token; accepted tokens, shape (batch,).
+
+        Args:
+            speculation: of at least as many rows; those that follow are left aside.
+        """
         draft, candidates = speculation.draft, blank(speculation.candidates, self.tau)
         verdict = check(draft, candidates)
-        engine.commit(rows, verdict.accepted + 1)
-        for row, hypothesis in enumerate(flight.hypotheses):
+        for row, hypothesis in enumerate(hypotheses):
             end = verdict.accepted[row] + 1
             taken = hypothesis.extend(verdict.emitted_ids[row, :end], verdict.log_probs[row, :end])
             self._record(hypothesis, row, taken, draft, candidates, int(verdict.accepted[row]))
+        return verdict.accepted[: len(hypotheses)]
 
     def _record(
         self, hypothesis: Hypothesis, row: int, taken: int, draft: IntArray, candidates: Candidates, accepted: int
@@ -198,17 +248,37 @@ def _table(
     return tuple(draft[row].tolist()), tuple(tuple(zip(*column, strict=True)) for column in columns)
 
 
-def decode(engine: AnyEngine, waiting: Waiting, strategy: Strategy, batch_size: int) -> Iterator[Hypothesis]:
+@dataclass(frozen=True)
+class Plan:
+    """How requests are decoded.
+
+    `apart`: for reproducible requests that share no pass with others; None where `strategy` knows what they need.
+    `group`: rows of a pass of fixed shape. Without `in_flight`, new rows enter when all others have left.
+    """
+
+    strategy: Strategy
+    apart: Strategy | None = None
+    group: int = 1
+    in_flight: bool = True
+
+
+def decode(engine: AnyEngine, waiting: Waiting, plan: Plan | Strategy, batch_size: int) -> Iterator[Hypothesis]:
     """Decode requests as they come, at most `batch_size` rows in flight; hypotheses come in the order they finish.
 
     New rows enter once a quarter of the places is free: encoding one sentence at a time would cost more than it wins.
     """
-    flight = Flight(engine)
+    plan = plan if isinstance(plan, Plan) else Plan(plan)
+    together, apart = Flight(engine, plan.group), Flight(engine, plan.group)
+    flights = [(together, plan.strategy)] + ([(apart, plan.apart)] if plan.apart is not None else [])
     while True:
-        free = batch_size - len(flight.hypotheses)
-        if 4 * free >= batch_size:
-            flight.admit(waiting.take(free, wait=not flight.hypotheses))
-        if not flight.hypotheses:
+        free = batch_size - sum(len(flight.hypotheses) for flight, _ in flights)
+        if 4 * free >= batch_size and (plan.in_flight or free == batch_size):
+            requests = waiting.take(free, wait=free == batch_size)
+            apart.admit([request for request in requests if plan.apart is not None and request.reproducible])
+            together.admit([request for request in requests if plan.apart is None or not request.reproducible])
+        if not any(flight.hypotheses for flight, _ in flights):
             return
-        strategy.advance(flight)
-        yield from flight.land()
+        for flight, strategy in flights:
+            if flight.hypotheses:
+                strategy.advance(flight)
+                yield from flight.land()

@@ -19,11 +19,13 @@ from typing import Any
 import numpy as np
 
 from specmt.bundle import DecodingDefaults
+from specmt.decoding import ReplayCounts
 from specmt.engines.base import IntArray
 from specmt.errors import InputError, UsageError
 from specmt.machine import cpu_model, usable_cores
 from specmt.translator import DecodingSettings, Translation, Translator
 
+STRATEGIES = "ar, beam2 (or another number), replay, spec-strict, spec, spec-reproducible"
 BASELINE = "ar"
 """The strategy that all speed is compared with; always run, and always among the results."""
 WARM_UP_LINES = 8
@@ -94,11 +96,16 @@ class StrategyResult:
     iterations: int
     identical_to_ar: float
     """Share (0–1) of all lines whose text is that of `ar` greedy."""
+    replay: ReplayCounts | None = None
+    """Sums over all lines; None where nothing is replayed."""
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; of the settings, those that matter to the strategy."""
-        speculative = self.settings.strategy == "spec"
-        names = ("draft_length", "beta", "tau") if speculative else ("beam", "length_penalty")
+        names = {
+            "spec": ("draft_length", "beta", "tau", "reproducible"),
+            "replay": ("replay_window", "replay_group"),
+            "ar": ("beam", "length_penalty"),
+        }[self.settings.strategy]
         settings = {name: getattr(self.settings, name) for name in names}
         values = asdict(self)
         return {"strategy": values.pop("strategy"), **values, "settings": settings}
@@ -142,7 +149,8 @@ def evaluate(
     """Translate `sources` with each strategy `repeats` times and compare with `references`, line by line.
 
     Args:
-        strategies: `ar` (greedy), `beam5` or another beam, `spec-strict`, `spec`. `ar` is run in any case.
+        strategies: `ar` (greedy), `beam5` or another beam, `replay`, `spec-strict`, `spec`,
+            `spec-reproducible`. `ar` is run in any case.
         batch_size: of the timed passes. Latency is always that of batch size 1: from the timed passes if this is 1,
             every line of each counted, else from one more pass over at most `LATENCY_LINES` lines.
         report: called with a line on what has been done.
@@ -190,11 +198,13 @@ def strategy_settings(name: str, defaults: DecodingDefaults) -> DecodingSettings
         return spec
     if name == "spec-strict":
         return spec.strict()
-    if name == "ar":
-        return replace(spec, strategy="ar")
+    if name == "spec-reproducible":
+        return replace(spec, reproducible=True)
+    if name in {"ar", "replay"}:
+        return replace(spec, strategy=name)
     if beam := re.fullmatch("beam([1-9][0-9]*)", name):
         return replace(spec, strategy="ar", beam=int(beam[1]))
-    raise UsageError(f"--strategies: {name!r} is none of ar, beam2 (or another number), spec-strict, spec")
+    raise UsageError(f"--strategies: {name!r} is none of {STRATEGIES}")
 
 
 def _checked(
@@ -273,6 +283,7 @@ class _Output:
     drafted: IntArray
     accepted: IntArray
     emitted: IntArray
+    replay: ReplayCounts | None
 
     @classmethod
     def of(cls, translations: Iterable[Translation]) -> _Output:
@@ -284,6 +295,7 @@ class _Output:
             np.array([iteration.drafted for iteration in iterations], dtype=np.int64),
             np.array([iteration.accepted for iteration in iterations], dtype=np.int64),
             np.array([len(iteration.emitted) for iteration in iterations], dtype=np.int64),
+            ReplayCounts.total(one.replay for one in translations if one.replay),
         )
 
     def acceptance_by_position(self) -> tuple[float, ...]:
@@ -327,6 +339,7 @@ def _result(
         emitted_histogram=tuple(np.bincount(output.emitted).tolist()),
         iterations=len(output.emitted),
         identical_to_ar=sum(same) / len(same),
+        replay=output.replay,
     )
 
 

@@ -15,10 +15,12 @@ from specmt.evaluation import Evaluation, StrategyResult
 def render(evaluation: Evaluation) -> RenderableType:
     """What was measured, on which machine, with which signatures; fits 80 columns."""
     results = evaluation.results
-    speculative = [result for result in results if result.acceptance_rate is not None]
+    speculative = [result for result in results if result.settings.strategy == "spec"]
     parts: list[RenderableType] = [_speed(results), Text(), _latency(results), Text()]
     if speculative:
         parts += [_acceptance(speculative), Text()]
+    if any(result.replay for result in results):
+        parts += [_replays(results), Text()]
     return Group(*parts, *_conditions(evaluation))
 
 
@@ -68,6 +70,15 @@ def _acceptance(results: Sequence[StrategyResult]) -> Table:
         shares.append([count / result.iterations for count in result.emitted_histogram[1:]])
     for tokens, row in enumerate(zip_longest(*shares), start=1):
         table.add_row(str(tokens), *("–" if share is None else _percent(share) for share in row))
+    return table
+
+
+def _replays(results: Sequence[StrategyResult]) -> Table:
+    table = _table("strategy", "replays", "mismatches", "rollbacks", "tokens recomputed")
+    for result in results:
+        if (counts := result.replay) is not None:
+            row = (counts.replays, counts.mismatches, counts.rollbacks, counts.recomputed)
+            table.add_row(result.strategy, *map(str, row))
     return table
 
 

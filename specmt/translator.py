@@ -10,12 +10,25 @@ from pathlib import Path
 
 from specmt.beam import beam_search, length_normalised
 from specmt.bundle import Bundle, DecodingDefaults, load_bundle
-from specmt.decoding import Greedy, Hypothesis, Iteration, Request, RequestQueue, Speculative, Strategy, decode
+from specmt.decoding import (
+    Greedy,
+    Hypothesis,
+    Iteration,
+    Plan,
+    ReplayCounts,
+    Request,
+    RequestQueue,
+    Speculative,
+    decode,
+)
 from specmt.engines.base import AnyEngine
 from specmt.errors import EngineError, UsageError
+from specmt.replay import FixedSpeculative, Replay
 from specmt.vocabulary import EOS_ID, AnyVocabulary
 from specmt.workers import run_in_parallel
 
+REPLAY_WINDOW = 16
+REPLAY_GROUP = 4
 LOOK_AHEAD = 16
 """Batches of sentences that are sorted by length together."""
 
@@ -27,7 +40,7 @@ def look_ahead(batch_size: int) -> int:
 
 @dataclass(frozen=True)
 class DecodingSettings:
-    """How to decode. `strategy` is `spec` or `ar`; `beam` > 1 and `n_best` need `ar`."""
+    """How to decode. `strategy` is `spec`, `replay` or `ar`; `beam` > 1 and `n_best` need `ar`."""
 
     strategy: str
     draft_length: int
@@ -38,6 +51,14 @@ class DecodingSettings:
     n_best: int = 1
     trace: bool = False
     """Keep each iteration's draft and candidates."""
+    reproducible: bool = False
+    """Whether no translation depends on what is decoded beside it. `ar` then is `replay`, which always is so."""
+    replay_window: int = REPLAY_WINDOW
+    """Tokens of a row that are replayed at a time."""
+    replay_group: int = REPLAY_GROUP
+    """Rows of every pass of fixed shape."""
+    in_flight: bool = True
+    """Whether new sentences enter while others are being decoded."""
 
     @classmethod
     def from_defaults(cls, defaults: DecodingDefaults) -> DecodingSettings:
@@ -54,14 +75,20 @@ class DecodingSettings:
         Raises:
             UsageError: settings that contradict one another or that the engine cannot do.
         """
-        if self.strategy not in {"spec", "ar"}:
-            raise UsageError(f"--strategy: {self.strategy!r} is neither spec nor ar")
+        if self.strategy not in {"spec", "replay", "ar"}:
+            raise UsageError(f"--strategy: {self.strategy!r} is none of spec, replay, ar")
+        if min(self.replay_window, self.replay_group) < 1:
+            raise UsageError("--replay-window and --replay-group are at least 1")
+        if self.reproducible and self.beam > 1:
+            raise UsageError("--reproducible: not with --beam")
         if min(self.beta, self.beam, self.n_best) < 1 or not 0 <= self.tau <= math.inf:
             raise UsageError("--beta, --beam and --n-best are at least 1, and --tau is not negative")
         if not math.isfinite(self.length_penalty):
             raise UsageError(f"--length-penalty: {self.length_penalty} is not a finite number")
-        if self.strategy == "spec" and (self.beam > 1 or self.n_best > 1):
-            raise UsageError("--beam and --n-best need --strategy ar: speculation keeps one hypothesis a sentence")
+        if self.strategy != "ar" and (self.beam > 1 or self.n_best > 1):
+            raise UsageError(
+                "--beam and --n-best need --strategy ar: speculation and replay keep one hypothesis a sentence"
+            )
         if self.n_best > self.beam:
             raise UsageError(f"--n-best {self.n_best} needs --beam {self.n_best} or more")
         if self.strategy == "spec" and not engine.max_draft_length:
@@ -94,6 +121,14 @@ class Translation:
     """All alternatives asked for, the best (this translation) first; empty when one was asked for."""
     unplaced: tuple[str, ...] = ()
     """What should have come out unchanged, or terms, that the text does not have; see `protection`."""
+    replay: ReplayCounts | None = None
+    """What was replayed; None where nothing is."""
+
+
+class ReproducibleLine(str):
+    """A line whose translation must not depend on what is decoded beside it, among lines that do not ask for that."""
+
+    __slots__ = ()
 
 
 class Translator:
@@ -159,7 +194,12 @@ class Translator:
         batch_size: int,
         max_batch_tokens: int | None,
     ) -> Iterator[Translation]:
-        requests = {index: request for index, line in chunk if (request := self.request(index, line))}
+        always = settings.reproducible or settings.strategy == "replay"
+        requests = {
+            index: request
+            for index, line in chunk
+            if (request := self.request(index, line, always or isinstance(line, ReproducibleLine)))
+        }
         finished = self._decode(list(requests.values()), settings, batch_size, max_batch_tokens)
         hypotheses: dict[int, list[Hypothesis]] = {}
         for index, line in chunk:
@@ -171,13 +211,13 @@ class Translator:
                 hypotheses[done[0].request.index] = done
             yield self._translation(line, hypotheses.pop(index), settings)
 
-    def request(self, index: int, line: str) -> Request | None:
+    def request(self, index: int, line: str, reproducible: bool = False) -> Request | None:
         """What is decoded for a line; None if it is blank."""
         ids = self.vocabulary.encode(line)
         if not ids:
             return None
         limit = int(self.defaults.max_tokens_factor * len(ids)) + self.defaults.max_tokens_offset
-        return Request(index, [*ids, EOS_ID], limit)
+        return Request(index, [*ids, EOS_ID], limit, reproducible)
 
     def _decode(
         self, requests: Sequence[Request], settings: DecodingSettings, batch_size: int, max_batch_tokens: int | None
@@ -192,7 +232,8 @@ class Translator:
                 while batch := queue.take(batch_size, wait=True):
                     yield from beam_search(self.engine, batch, settings.beam, settings.length_penalty)
             else:
-                yield from ([done] for done in decode(self.engine, queue, _strategy(settings), batch_size))
+                plan = _plan(settings, self.engine, any(request.reproducible for request in requests))
+                yield from ([done] for done in decode(self.engine, queue, plan, batch_size))
 
         return run_in_parallel(work, workers)
 
@@ -213,13 +254,19 @@ class Translator:
             tuple(best.ids),
             tuple(best.iterations),
             alternatives if settings.n_best > 1 else (),
+            replay=best.replay if best.request.reproducible and settings.strategy != "spec" else None,
         )
 
 
-def _strategy(settings: DecodingSettings) -> Strategy:
-    if settings.strategy == "ar":
-        return Greedy()
-    return Speculative(settings.draft_length, settings.beta, settings.tau, settings.trace)
+def _plan(settings: DecodingSettings, engine: AnyEngine, reproducible: bool) -> Plan:
+    """`reproducible`: whether any request is. In an engine whose rows are exact, all of `spec` is."""
+    group, in_flight = settings.replay_group, settings.in_flight
+    if settings.strategy != "spec":
+        strategy = Replay(settings.replay_window, group, settings.trace) if reproducible else Greedy()
+        return Plan(strategy, None, group, in_flight)
+    speculative = Speculative(settings.draft_length, settings.beta, settings.tau, settings.trace)
+    apart = FixedSpeculative(speculative, group) if reproducible and not engine.row_exact else None
+    return Plan(speculative, apart, group, in_flight)
 
 
 def load_translator(

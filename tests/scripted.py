@@ -18,7 +18,7 @@ import numpy as np
 
 from specmt.bundle import DecodingDefaults
 from specmt.decoding import Hypothesis, Request, Strategy, decode
-from specmt.engines.base import Candidates, Engine, FloatArray, IntArray, Lattice
+from specmt.engines.base import Candidates, Engine, FloatArray, IntArray, Lattice, Size
 from specmt.translator import Translator
 from specmt.vocabulary import EOS_ID, MASK_ID, Vocabulary, train_vocabulary
 
@@ -61,6 +61,8 @@ class ScriptedRows:
     sources: list[tuple[int, ...]]
     committed: list[tuple[int, ...]]
     read: list[tuple[int, ...]] | None = None
+    size: Size | None = None
+    """Of a group of fixed shape."""
 
     @property
     def lengths(self) -> IntArray:
@@ -82,6 +84,9 @@ class ScriptedEngine:
     vocabulary_size: int = VOCABULARY_SIZE
     max_draft_length: int = 8
     name: str = "scripted-cpu-fp32"
+    row_exact: bool = False
+    source_step: int = 4
+    target_step: int = 8
     calls: list[tuple[str, int]] = field(default_factory=list)
     """Each network pass: its method and its number of rows."""
 
@@ -130,6 +135,7 @@ class ScriptedEngine:
     def verify(self, rows: ScriptedRows, token_ids: IntArray, beta: int) -> Candidates:
         assert len(token_ids) == len(rows.sources)
         self.calls.append(("verify", len(rows.sources)))
+        assert rows.size is None or max(rows.lengths) + token_ids.shape[1] <= rows.size.target, "the shape is fixed"
         rows.read = [tuple(tokens) for tokens in token_ids.tolist()]
         ids, log_probs = [], []
         for source, committed, read in zip(rows.sources, rows.committed, rows.read, strict=True):
@@ -157,6 +163,36 @@ class ScriptedEngine:
 
     def join(self, rows: ScriptedRows, others: ScriptedRows) -> ScriptedRows:
         return ScriptedRows(rows.sources + others.sources, rows.committed + others.committed)
+
+    def encode_fixed(self, sources: Sequence[Sequence[int]], group: int) -> ScriptedRows:
+        for first in range(0, len(sources), group):
+            self.calls.append((f"encode {group}", len(sources[first : first + group])))
+        return ScriptedRows([tuple(source) for source in sources], [()] * len(sources))
+
+    def size(self, source_tokens: int, target_tokens: int) -> Size:
+        return Size(
+            -(-source_tokens // self.source_step) * self.source_step,
+            -(-target_tokens // self.target_step) * self.target_step,
+        )
+
+    def gather(self, rows: ScriptedRows, indices: IntArray, lengths: IntArray, size: Size) -> ScriptedRows:
+        pairs = list(zip(indices.tolist(), lengths.tolist(), strict=True))
+        assert all(length <= len(rows.committed[row]) for row, length in pairs), "what is gathered has been read"
+        assert all(len(rows.sources[row]) <= size.source for row, _ in pairs)
+        return ScriptedRows(
+            [rows.sources[row] for row, _ in pairs], [rows.committed[row][:length] for row, length in pairs], size=size
+        )
+
+    def scatter(self, rows: ScriptedRows, indices: IntArray, group: ScriptedRows, counts: IntArray) -> None:
+        assert group.read is not None, "nothing was read since the last commit"
+        for place, (row, count) in enumerate(zip(indices.tolist(), counts.tolist(), strict=True)):
+            start, read = len(group.committed[place]), group.read[place][:count]
+            assert len(read) == count
+            rows.committed[row] = (*rows.committed[row][:start], *read, *rows.committed[row][start + count :])
+
+    def keep(self, rows: ScriptedRows, lengths: IntArray) -> None:
+        assert all(length <= len(read) for length, read in zip(lengths.tolist(), rows.committed, strict=True))
+        rows.committed = [read[:length] for length, read in zip(lengths.tolist(), rows.committed, strict=True)]
 
     def _draft_row(self, source: tuple[int, ...], read: list[int], draft_length: int) -> list[int]:
         assert read[0] == EOS_ID, "decoding starts from end-of-sentence"

@@ -57,6 +57,8 @@ def texts(engine: ScriptedEngine, settings: DecodingSettings, lines: tuple[str, 
         ("beam12", replace(AR, beam=12)),
         ("spec-strict", replace(SPEC, beta=1)),
         ("spec", SPEC),
+        ("replay", replace(AR, strategy="replay")),
+        ("spec-reproducible", replace(SPEC, reproducible=True)),
     ],
 )
 def test_a_strategys_name_stands_for_settings(name: str, settings: DecodingSettings) -> None:
@@ -65,7 +67,9 @@ def test_a_strategys_name_stands_for_settings(name: str, settings: DecodingSetti
 
 @pytest.mark.parametrize("name", ["", "greedy", "beam", "beam0", "beam-5", "5beam", "spec strict", "AR"])
 def test_an_unknown_strategy_is_refused_and_the_known_ones_named(name: str) -> None:
-    with pytest.raises(UsageError, match=r"ar, beam2 \(or another number\), spec-strict, spec") as error:
+    with pytest.raises(
+        UsageError, match=r"ar, beam2 \(or another number\), replay, spec-strict, spec, spec-rep"
+    ) as error:
         measure(ScriptedEngine(), "ar", name)
     assert repr(name) in str(error.value)
 
@@ -370,14 +374,21 @@ def test_json_has_the_documented_keys_and_no_number_that_json_lacks() -> None:
     keys = {"strategy", "settings", "bleu", "bleu_signature", "chrf", "chrf_signature"}
     keys |= {"seconds", "seconds_min", "seconds_max", "sentences_per_second", "latency_ms"}
     keys |= {"speedup_vs_ar", "speedup_vs_ar_min", "speedup_vs_ar_max", "identical_to_ar"}
-    keys |= {"mean_emitted_tokens", "acceptance_rate", "acceptance_by_position", "emitted_histogram", "iterations"}
+    keys |= {
+        "mean_emitted_tokens",
+        "acceptance_rate",
+        "acceptance_by_position",
+        "emitted_histogram",
+        "iterations",
+        "replay",
+    }
     assert [set(entry) for entry in value["results"]] == [keys] * 3
     assert [entry["strategy"] for entry in value["results"]] == ["ar", "beam5", "spec"]
     assert [set(entry["latency_ms"]) for entry in value["results"]] == [{"mean", "p50", "p95", "p99"}] * 3
     assert [entry["settings"] for entry in value["results"]] == [
         {"beam": 1, "length_penalty": 1.0},
         {"beam": 5, "length_penalty": 1.0},
-        {"draft_length": 4, "beta": 3, "tau": 1.0},
+        {"draft_length": 4, "beta": 3, "tau": 1.0, "reproducible": False},
     ]
     assert value["results"][0]["acceptance_rate"] is None
 

@@ -319,9 +319,12 @@ def test_what_goes_wrong_in_a_worker_is_raised_where_translations_are_read(worke
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"strategy": "guess"}, "--strategy: 'guess' is neither spec nor ar"),
-        ({"beam": 2}, "--beam and --n-best need --strategy ar: speculation keeps one hypothesis a sentence"),
-        ({"n_best": 2}, "--beam and --n-best need --strategy ar: speculation keeps one hypothesis a sentence"),
+        ({"strategy": "guess"}, "--strategy: 'guess' is none of spec, replay, ar"),
+        ({"beam": 2}, "--beam and --n-best need --strategy ar: speculation and replay keep one hypothesis a sentence"),
+        (
+            {"n_best": 2},
+            "--beam and --n-best need --strategy ar: speculation and replay keep one hypothesis a sentence",
+        ),
         ({"strategy": "ar", "n_best": 2}, "--n-best 2 needs --beam 2 or more"),
         ({"strategy": "ar", "beam": 3, "n_best": 5}, "--n-best 5 needs --beam 5 or more"),
         ({"draft_length": 9}, "--draft-length: this model drafts 1 to 8 tokens"),

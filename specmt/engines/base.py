@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,13 @@ class Speculation:
     candidates: Candidates
 
 
+class Size(NamedTuple):
+    """Positions of source and target for which arrays have room."""
+
+    source: int
+    target: int
+
+
 class Rows(Protocol):
     """The state of a batch of rows; made by `Engine.encode`, understood only by that engine."""
 
@@ -78,6 +85,10 @@ class Engine(Protocol[R]):
     @property
     def max_draft_length(self) -> int:
         """The most slots that the drafter was trained to fill."""
+
+    @property
+    def row_exact(self) -> bool:
+        """Whether a row's results are the same bits in any batch, in any window and beside any padding."""
 
     def encode(self, sources: Sequence[Sequence[int]]) -> R:
         """Run the encoder over sources (ids with end-of-sentence, no padding) and start a row for each."""
@@ -108,6 +119,35 @@ class Engine(Protocol[R]):
 
     def join(self, rows: R, others: R) -> R:
         """Both batches as one, `others` last."""
+
+    # -- fixed shapes: what is computed for a row depends on that row alone
+
+    def encode_fixed(self, sources: Sequence[Sequence[int]], group: int) -> R:
+        """As `encode`, in passes of exactly `group` rows whose length follows from each source's own length."""
+
+    def size(self, source_tokens: int, target_tokens: int) -> Size:
+        """The size of the arrays in which a row of so many tokens is computed; it follows from the row alone."""
+
+    def gather(self, rows: R, indices: IntArray, lengths: IntArray, size: Size) -> R:
+        """Copies of rows of `encode_fixed` in arrays of exactly `size`; passes over them have that shape.
+
+        The copies stand until the next `gather` of the same thread.
+
+        Args:
+            indices: of the rows; one may repeat, to fill a group.
+            lengths: how many of a row's tokens count as read, shape (len(indices),).
+        """
+
+    def scatter(self, rows: R, indices: IntArray, group: R, counts: IntArray) -> None:
+        """Overwrite caches by those of a group's first rows.
+
+        Args:
+            indices: of the rows that `group` holds copies of, without what fills it up.
+            counts: tokens of the group's last `verify` that are taken, behind the `lengths` that it was made with.
+        """
+
+    def keep(self, rows: R, lengths: IntArray) -> None:
+        """Let the first `lengths` (shape (batch,)) tokens of each row count as read; forget the rest."""
 
 
 AnyEngine = Engine[Any]

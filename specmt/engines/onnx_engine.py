@@ -20,7 +20,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from specmt.architecture import Architecture
-from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice, Speculation
+from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice, Size, Speculation
 from specmt.errors import EngineError
 from specmt.vocabulary import PAD_ID
 
@@ -28,6 +28,8 @@ LARGEST_SCORE = 80.0
 """Attention scores above count as this: its exponential, and the sum of many, are 32-bit floats."""
 _CAPACITY_STEP = 32
 """Target positions by which caches grow."""
+_SOURCE_STEP = 16
+"""Source positions by which the sizes of fixed shapes grow."""
 
 
 def memory_names(layer: int) -> tuple[str, str]:
@@ -146,6 +148,7 @@ class OnnxEngine:
         self._folder = folder
         self._graphs: dict[str, _Graph] = {}
         self._loading = threading.Lock()
+        self._groups = threading.local()
         self._tables = _Tables(architecture.width)
         self._layers = architecture.decoder_layers + architecture.drafter_layers
         self._head_shape = (architecture.heads, architecture.width // architecture.heads)
@@ -224,6 +227,58 @@ class OnnxEngine:
             np.concatenate([part.lengths for part in parts]),
         )
 
+    # -- fixed shapes: not needed for a row's results, but the same passes as in an engine that does need them
+
+    @property
+    def row_exact(self) -> bool:
+        """Yes: see `docs/engines.md`."""
+        return True
+
+    def encode_fixed(self, sources: Sequence[Sequence[int]], group: int) -> OnnxRows:
+        """See `Engine.encode_fixed`; no padding and no neighbour changes a bit, so this is `encode`."""
+        return self.encode(sources)
+
+    def size(self, source_tokens: int, target_tokens: int) -> Size:
+        """See `Engine.size`."""
+        return Size(_rounded_up(source_tokens, _SOURCE_STEP), _rounded_up(target_tokens, _CAPACITY_STEP))
+
+    def gather(self, rows: OnnxRows, indices: IntArray, lengths: IntArray, size: Size) -> OnnxRows:
+        """See `Engine.gather`. Groups of one size share arrays and prepared calls; what is hidden stays as it was."""
+        group = self._group(len(indices), size)
+        group.lengths = lengths
+        group.source_limits.fill(-np.inf)
+        source = min(size.source, rows.memory.shape[1])
+        read = min(int(lengths.max()), rows.capacity)
+        for place, row in enumerate(indices.tolist()):
+            group.source_limits[place, ..., :source] = rows.source_limits[row, ..., :source]
+            group.memory[:, :source, place] = rows.memory[:, :source, row]
+            group.caches[:, :read, place] = rows.caches[:, :read, row]
+        return group
+
+    def _group(self, count: int, size: Size) -> OnnxRows:
+        """Arrays for `count` rows of `size`; of this thread, as a group must not be overwritten while it is in use."""
+        groups: dict[tuple[int, Size], OnnxRows] = self._groups.__dict__.setdefault("by_shape", {})
+        if (count, size) not in groups:
+            memory, caches = (
+                np.zeros((2 * self._layers, positions, count, *self._head_shape), dtype=np.float32)
+                for positions in size
+            )
+            limits = np.empty((count, 1, 1, size.source), dtype=np.float32)
+            groups[count, size] = OnnxRows(memory, limits, caches, np.zeros(count, dtype=np.int64))
+        return groups[count, size]
+
+    def scatter(self, rows: OnnxRows, indices: IntArray, group: OnnxRows, counts: IntArray) -> None:
+        """See `Engine.scatter`."""
+        ends = group.lengths[: len(indices)] + counts
+        self._reserve(rows, int(ends.max()))
+        for place, (row, end) in enumerate(zip(indices.tolist(), ends.tolist(), strict=True)):
+            start = int(group.lengths[place])
+            rows.caches[:, start:end, row] = group.caches[:, start:end, place]
+
+    def keep(self, rows: OnnxRows, lengths: IntArray) -> None:
+        """See `Engine.keep`."""
+        rows.lengths = lengths
+
     # -- calls
 
     def _graph(self, name: str) -> _Graph:
@@ -240,7 +295,7 @@ class OnnxEngine:
 
     def _window_call(self, graph: str, rows: OnnxRows, window: int, beta: int) -> _Call:
         """A call that reads `window` tokens a row, with everything in place but the tokens."""
-        self._reserve(rows, window)
+        self._reserve(rows, int(rows.lengths.max()) + window)
         key = (graph, window, beta)
         if key not in rows.calls:
             rows.calls[key] = self._prepared(graph, rows, window, beta)
@@ -253,10 +308,9 @@ class OnnxEngine:
         call["places"][:, :, 0] = positions
         return call
 
-    def _reserve(self, rows: OnnxRows, window: int) -> None:
-        needed = int(rows.lengths.max()) + window
-        if needed > rows.capacity:
-            rows.caches = _grown(rows.caches, 1, -(-needed // _CAPACITY_STEP) * _CAPACITY_STEP)
+    def _reserve(self, rows: OnnxRows, positions: int) -> None:
+        if positions > rows.capacity:
+            rows.caches = _grown(rows.caches, 1, _rounded_up(positions, _CAPACITY_STEP))
             rows.calls.clear()
 
     def _prepared(self, graph: str, rows: OnnxRows, window: int, beta: int) -> _Call:
@@ -317,6 +371,10 @@ def _candidates(call: _Call, batch: int) -> Candidates:
     ids, log_probs = call["candidate_ids"], call["log_probs"]
     shape = (-1, batch, ids.shape[1])
     return Candidates(ids.reshape(shape).swapaxes(0, 1).copy(), log_probs.reshape(shape).swapaxes(0, 1).copy())
+
+
+def _rounded_up(count: int, step: int) -> int:
+    return -(-count // step) * step
 
 
 def _grown(array: FloatArray, axis: int, size: int, filling: float = 0) -> FloatArray:

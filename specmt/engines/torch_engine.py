@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -16,48 +16,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from specmt.architecture import Architecture
-from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice
+from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice, Size
+from specmt.engines.torch_rows import CAPACITY_STEP, Cache, TorchRows, joined, padded_mask, rounded_up
 from specmt.errors import EngineError
 from specmt.vocabulary import PAD_ID
 from specmt.weights import DRAFTER_OUTPUT, VERIFIER_OUTPUT, ids_name
 
-_CAPACITY_STEP = 32
-"""Target positions by which caches grow."""
-
-
-@dataclass
-class _Cache:
-    """Keys and values of target positions, shape (batch, heads, capacity, head width), uncommitted ones included."""
-
-    keys: Tensor
-    values: Tensor
-
-    def write(self, keys: Tensor, values: Tensor, positions: Tensor) -> None:
-        """Store entries of shape (batch, heads, T, head width) at `positions`, shape (batch, T)."""
-        rows = torch.arange(len(positions), device=positions.device)[:, None]
-        self.keys[rows, :, positions] = keys.transpose(1, 2)
-        self.values[rows, :, positions] = values.transpose(1, 2)
-
-    def grown(self, capacity: int) -> _Cache:
-        room = (0, 0, 0, capacity - self.keys.size(2))
-        return _Cache(functional.pad(self.keys, room), functional.pad(self.values, room))
-
-    def select(self, indices: Tensor) -> _Cache:
-        return _Cache(self.keys[indices], self.values[indices])
-
-
-@dataclass
-class TorchRows:
-    """Caches of a batch: one a verifier layer, then one a drafter layer."""
-
-    memory: list[_Cache]
-    """Keys and values of the source, shape (batch, heads, source length, head width)."""
-    source_mask: Tensor
-    """0 where a source token may be attended, -inf at padding; shape (batch, 1, 1, source length)."""
-    caches: list[_Cache]
-    lengths: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    drafts: bool = False
-    """Whether a drafter reads the verifier's states; set by the first draft."""
+_SOURCE_STEP = 8
+"""Source positions by which the sizes of fixed shapes grow."""
 
 
 class _Linear:
@@ -250,7 +216,10 @@ class TorchEngine:
     @torch.inference_mode()
     def encode(self, sources: Sequence[Sequence[int]]) -> TorchRows:
         """See `Engine.encode`."""
-        longest = max(len(source) for source in sources)
+        return self._encode(sources, max(len(source) for source in sources))
+
+    def _encode(self, sources: Sequence[Sequence[int]], longest: int) -> TorchRows:
+        """As `encode`, with padding up to `longest` tokens."""
         ids = torch.full((len(sources), longest), PAD_ID)
         for row, source in enumerate(sources):
             ids[row, : len(source)] = torch.tensor(source)
@@ -263,19 +232,19 @@ class TorchEngine:
             query, keys, values = self._split_heads(attention.project(attention.input(x)), 3, heads)
             x = feed_forward(attention.sum(x, attention.out(_attend(query, keys, values, mask))))
         projected = self._split_heads(self._project_memory(self._encoder_norm(x)), 2 * self._cached_layers)
-        memory = [_Cache(*projected[i : i + 2]) for i in range(0, len(projected), 2)]
+        memory = [Cache(*projected[i : i + 2]) for i in range(0, len(projected), 2)]
         empty = memory[0].keys[:, :, :0]
-        caches = [_Cache(empty, empty) for _ in range(self._cached_layers)]
+        caches = [Cache(empty, empty) for _ in range(self._cached_layers)]
         return TorchRows(memory, mask, caches, np.zeros(len(sources), dtype=np.int64))
 
     @torch.inference_mode()
     def verify(self, rows: TorchRows, token_ids: IntArray, beta: int) -> Candidates:
         """See `Engine.verify`."""
         count = token_ids.shape[1]
-        self._reserve(rows, count)
+        rows.reserve(int(rows.lengths.max()) + count)
         positions = self._tensor(rows.lengths[:, None] + np.arange(count))
-        read = int(rows.lengths.max()) + count
-        mask = self._causal_mask(rows.lengths, count, read)
+        read = rows.capacity if rows.fixed else int(rows.lengths.max()) + count
+        mask = self._causal_mask(rows, count, read)
         x = self._scaled_embeddings[self._tensor(token_ids)] + self._position_rows(read)[positions]
         for layer, (attention, cross, feed_forward) in enumerate(self._decoder_layers):
             query, keys, values = self._split_heads(attention.project(attention.input(x)), 3)
@@ -295,8 +264,8 @@ class TorchEngine:
         rows.drafts = True
         window = draft_length + 1
         positions = self._tensor(rows.lengths[:, None] + np.arange(window))
-        prefix = int(rows.lengths.max())
-        mask = self._prefix_mask(rows.lengths, prefix, window)
+        prefix = rows.capacity if rows.fixed else int(rows.lengths.max())
+        mask = self._prefix_mask(rows, prefix, window)
         last = self._scaled_embeddings[self._tensor(last_ids)][:, None]
         slots = self._slots[:draft_length].expand(len(last_ids), -1, -1)
         x = torch.cat([last, slots], dim=1) + self._position_rows(prefix + window)[positions]
@@ -333,14 +302,75 @@ class TorchEngine:
     def join(self, rows: TorchRows, others: TorchRows) -> TorchRows:
         """See `Engine.join`."""
         source_length = max(rows.source_mask.size(3), others.source_mask.size(3))
-        capacity = max(rows.caches[0].keys.size(2), others.caches[0].keys.size(2))
+        capacity = max(rows.capacity, others.capacity)
         return TorchRows(
-            [_joined(*pair, source_length) for pair in zip(rows.memory, others.memory, strict=True)],
-            torch.cat([_padded_mask(part.source_mask, source_length) for part in (rows, others)]),
-            [_joined(*pair, capacity) for pair in zip(rows.caches, others.caches, strict=True)],
+            [joined(*pair, source_length) for pair in zip(rows.memory, others.memory, strict=True)],
+            torch.cat([padded_mask(part.source_mask, source_length) for part in (rows, others)]),
+            [joined(*pair, capacity) for pair in zip(rows.caches, others.caches, strict=True)],
             np.concatenate([rows.lengths, others.lengths]),
             rows.drafts,
         )
+
+    # -- fixed shapes
+
+    @property
+    def row_exact(self) -> bool:
+        """No: sums of floats depend on the shapes of the arrays."""
+        return False
+
+    @torch.inference_mode()
+    def encode_fixed(self, sources: Sequence[Sequence[int]], group: int) -> TorchRows:
+        """See `Engine.encode_fixed`."""
+        by_size: dict[int, list[int]] = {}
+        for row, source in enumerate(sources):
+            by_size.setdefault(self.size(len(source), 0).source, []).append(row)
+        encoded, order = None, []
+        for longest, alike in by_size.items():
+            for first in range(0, len(alike), group):
+                members = alike[first : first + group]
+                filled = [sources[row] for row in (members + members[:1] * group)[:group]]
+                rows = self._encode(filled, longest)
+                if len(members) < group:
+                    rows = self.select(rows, np.arange(len(members)))
+                encoded = rows if encoded is None else self.join(encoded, rows)
+                order += members
+        assert encoded is not None, "no sources"
+        return encoded if order == sorted(order) else self.select(encoded, np.argsort(order))
+
+    def size(self, source_tokens: int, target_tokens: int) -> Size:
+        """See `Engine.size`."""
+        return Size(rounded_up(source_tokens, _SOURCE_STEP), rounded_up(target_tokens, CAPACITY_STEP))
+
+    @torch.inference_mode()
+    def gather(self, rows: TorchRows, indices: IntArray, lengths: IntArray, size: Size) -> TorchRows:
+        """See `Engine.gather`."""
+        chosen = self._tensor(indices)
+        return TorchRows(
+            [cache.gather(chosen, size.source) for cache in rows.memory],
+            padded_mask(rows.source_mask[chosen], size.source),
+            [cache.gather(chosen, size.target) for cache in rows.caches],
+            lengths,
+            rows.drafts,
+            fixed=True,
+        )
+
+    @torch.inference_mode()
+    def scatter(self, rows: TorchRows, indices: IntArray, group: TorchRows, counts: IntArray) -> None:
+        """See `Engine.scatter`."""
+        starts = group.lengths[: len(indices)]
+        rows.reserve(int((starts + counts).max()))
+        taken = np.repeat(np.arange(len(indices)), counts)
+        offsets = np.arange(len(taken)) - np.repeat(counts.cumsum() - counts, counts)
+        places = self._tensor(np.repeat(starts, counts) + offsets)
+        to, source = self._tensor(indices[taken]), self._tensor(taken)
+        for cache, other in zip(rows.caches, group.caches, strict=True):
+            cache.keys[to, :, places] = other.keys[source, :, places]
+            cache.values[to, :, places] = other.values[source, :, places]
+        rows.drafts = group.drafts
+
+    def keep(self, rows: TorchRows, lengths: IntArray) -> None:
+        """See `Engine.keep`."""
+        rows.lengths = lengths
 
     # -- parts
 
@@ -362,29 +392,23 @@ class TorchEngine:
         batch, length, _ = x.shape
         return x.view(batch, length, parts, heads or self.architecture.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
 
-    def _read_source(self, x: Tensor, cross: _CrossAttention, memory: _Cache, source_mask: Tensor) -> Tensor:
+    def _read_source(self, x: Tensor, cross: _CrossAttention, memory: Cache, source_mask: Tensor) -> Tensor:
         (query,) = self._split_heads(cross.query(cross.input(x)), 1)
         return cross.sum(x, cross.out(_attend(query, memory.keys, memory.values, source_mask)))
 
-    def _reserve(self, rows: TorchRows, count: int) -> None:
-        needed = int(rows.lengths.max()) + count
-        if needed > rows.caches[0].keys.size(2):
-            capacity = -(-needed // _CAPACITY_STEP) * _CAPACITY_STEP
-            rows.caches = [cache.grown(capacity) for cache in rows.caches]
-
-    def _causal_mask(self, lengths: IntArray, count: int, read: int) -> Tensor | None:
+    def _causal_mask(self, rows: TorchRows, count: int, read: int) -> Tensor | None:
         """0 where a position may be attended, else -inf; shape (batch, 1, count, read). None: all may."""
-        if count == 1 and (lengths == lengths[0]).all():
+        if count == 1 and (rows.lengths == rows.lengths[0]).all() and not rows.fixed:
             return None
-        last = lengths[:, None] + np.arange(count)
+        last = rows.lengths[:, None] + np.arange(count)
         return self._mask_where(np.arange(read)[None, None, :] > last[:, :, None])
 
-    def _prefix_mask(self, lengths: IntArray, prefix: int, window: int) -> Tensor | None:
+    def _prefix_mask(self, rows: TorchRows, prefix: int, window: int) -> Tensor | None:
         """As above for keys [prefix; window], shape (batch, 1, 1, prefix + window): the whole window sees itself."""
-        if (lengths == prefix).all():
+        if (rows.lengths == prefix).all() and not rows.fixed:
             return None
-        hidden = np.zeros((len(lengths), 1, prefix + window), dtype=bool)
-        hidden[:, 0, :prefix] = np.arange(prefix)[None, :] >= lengths[:, None]
+        hidden = np.zeros((len(rows.lengths), 1, prefix + window), dtype=bool)
+        hidden[:, 0, :prefix] = np.arange(prefix)[None, :] >= rows.lengths[:, None]
         return self._mask_where(hidden)
 
     def _mask_where(self, hidden: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Tensor:
@@ -417,12 +441,3 @@ class TorchEngine:
 def _numpy(x: Tensor) -> FloatArray:
     array: FloatArray = x.float().cpu().numpy()
     return array
-
-
-def _joined(cache: _Cache, other: _Cache, length: int) -> _Cache:
-    first, second = cache.grown(length), other.grown(length)
-    return _Cache(torch.cat([first.keys, second.keys]), torch.cat([first.values, second.values]))
-
-
-def _padded_mask(mask: Tensor, length: int) -> Tensor:
-    return functional.pad(mask, (0, length - mask.size(3)), value=-math.inf)

@@ -1,0 +1,347 @@
+"""Reproducible decoding: the same ids and scores whatever is decoded beside a sentence, and whatever goes wrong."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from faults import FaultyEngine
+from hypothesis import given
+from hypothesis import strategies as st
+from pairs import TINY, random_weights
+from rich.console import Console
+from scripted import (
+    DEFAULTS,
+    FIRST_PIECE_ID,
+    SENTENCES,
+    Arrivals,
+    ScriptedEngine,
+    ScriptedRows,
+    always_right,
+    by_position,
+    decoded,
+    scripted_translator,
+    tiny_vocabulary,
+)
+from typer.testing import CliRunner
+
+from specmt.cli import BUNDLED_MODEL, app
+from specmt.decoding import Greedy, Hypothesis, Plan, Request, Speculative, decode
+from specmt.engines.base import AnyEngine, Candidates, IntArray, Size
+from specmt.engines.torch_engine import TorchEngine
+from specmt.errors import EngineError, UsageError
+from specmt.evaluation import evaluate
+from specmt.replay import FixedSpeculative, Replay
+from specmt.replay_explanation import explain, render
+from specmt.reporting import render as render_evaluation
+from specmt.translator import DecodingSettings, ReproducibleLine, Translator, load_translator
+from specmt.vocabulary import EOS_ID
+
+ROOT = Path(__file__).parent.parent
+SPEC = DecodingSettings.from_defaults(DEFAULTS)
+REPLAY = replace(SPEC, strategy="replay", replay_window=4, replay_group=3)
+
+
+def requests(lengths: Sequence[int], max_tokens: int = 100, reproducible: bool = True) -> list[Request]:
+    return [
+        Request(index, [*range(5 + index, 5 + index + length), EOS_ID], max_tokens, reproducible)
+        for index, length in enumerate(lengths)
+    ]
+
+
+LENGTHS = [3, 0, 12, 7, 1, 5, 5, 9, 2, 4, 8, 16]
+
+
+def ids_of(hypotheses: dict[int, Hypothesis]) -> list[list[int]]:
+    return [hypotheses[index].ids for index in sorted(hypotheses)]
+
+
+# -- the loop, over a scripted engine
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 8])
+@pytest.mark.parametrize(("window", "group"), [(1, 1), (3, 2), (4, 4), (16, 1), (5, 8)])
+def test_replay_gives_greedys_ids(window: int, group: int, batch_size: int) -> None:
+    engine, asked = ScriptedEngine(), requests(LENGTHS)
+    hypotheses = decoded(engine, asked, Replay(window, group), batch_size)
+    assert ids_of(hypotheses) == [engine.greedy(one.source_ids, one.max_tokens) for one in asked]
+    assert sum(one.replay.mismatches for one in hypotheses.values()) == 0
+    for request in asked:
+        tokens = len(hypotheses[request.index].ids)
+        assert hypotheses[request.index].replay.replays == -(-tokens // window)
+
+
+@given(st.data())
+def test_a_fast_path_that_is_wrong_at_random_changes_only_the_counters(data: st.DataObject) -> None:
+    lengths = data.draw(st.lists(st.integers(0, 12), min_size=1, max_size=9))
+    asked = requests(lengths, data.draw(st.integers(1, 20)))
+    strategy = Replay(data.draw(st.integers(1, 7)), data.draw(st.integers(1, 4)))
+    batch_size = data.draw(st.integers(1, 10))
+    engine = ScriptedEngine()
+    right = decoded(engine, asked, strategy, batch_size)
+    faulty = FaultyEngine(engine, noise=data.draw(st.floats(0.1, 5)), seed=data.draw(st.integers(0, 99)))
+    found = decoded(faulty, asked, strategy, batch_size)
+    assert ids_of(found) == ids_of(right) == [engine.greedy(one.source_ids, one.max_tokens) for one in asked]
+    assert [found[i].log_prob for i in sorted(found)] == [right[i].log_prob for i in sorted(right)]
+    assert set(faulty.passes) == {(strategy.group, strategy.window)}
+    assert all(start % strategy.window == 0 for start in faulty.starts)
+
+
+@pytest.mark.parametrize("window", [1, 4, 16])
+def test_a_fast_path_that_is_always_wrong_ends_with_a_token_a_replay(window: int) -> None:
+    engine, asked = ScriptedEngine(), requests(LENGTHS)
+    found = decoded(FaultyEngine(engine, always_wrong=True), asked, Replay(window, 3), batch_size=5)
+    assert ids_of(found) == [engine.greedy(one.source_ids, one.max_tokens) for one in asked]
+    for hypothesis in found.values():
+        assert [len(one.emitted) for one in hypothesis.iterations] == [1] * len(hypothesis.ids)
+        assert hypothesis.replay.replays == hypothesis.replay.mismatches == len(hypothesis.ids)
+        assert hypothesis.replay.recomputed >= hypothesis.replay.rollbacks
+    assert (sum(one.replay.rollbacks for one in found.values()) > 0) == (window > 1)
+
+
+def test_counters_count_what_is_replaced_and_what_is_forgotten_behind_it() -> None:
+    class WrongOnce(ScriptedEngine):
+        """The fast path says another token at position 2, once."""
+
+        wrong = True
+
+        def verify(self, rows: ScriptedRows, token_ids: IntArray, beta: int) -> Candidates:
+            candidates = super().verify(rows, token_ids, beta)
+            if rows.size is None and self.wrong and rows.lengths[0] == 2:
+                self.wrong = False
+                candidates.ids[0, 0, 0] = FIRST_PIECE_ID + candidates.ids[0, 0, 0] % 50
+            return candidates
+
+    engine, (asked,) = WrongOnce(), requests([9])
+    hypothesis = decoded(engine, [asked], Replay(5, 2), batch_size=1)[0]
+    assert hypothesis.ids == engine.greedy(asked.source_ids, 100)
+    counts = hypothesis.replay
+    assert (counts.replays, counts.mismatches, counts.rollbacks, counts.recomputed) == (3, 1, 1, 2)
+    assert [(one.drafted, one.accepted, len(one.emitted)) for one in hypothesis.iterations] == [
+        (5, 2, 3),
+        (2, 2, 2),
+        (5, 5, 5),
+    ]
+
+
+def test_rows_that_do_not_ask_for_it_are_not_replayed_in_a_shared_batch() -> None:
+    asked = [replace(one, reproducible=one.index % 3 == 0) for one in requests(LENGTHS)]
+    engine = FaultyEngine(ScriptedEngine(), always_wrong=True)
+    found = decoded(engine, asked, Replay(4, 2), batch_size=6)
+    for request in asked:
+        greedy = engine.engine.greedy(request.source_ids, request.max_tokens)
+        assert (found[request.index].ids == greedy) == request.reproducible
+        assert (found[request.index].replay.replays > 0) == request.reproducible
+
+
+def test_speculating_rows_that_ask_for_it_have_passes_of_their_own() -> None:
+    asked = [replace(one, reproducible=one.index % 3 == 0) for one in requests(LENGTHS)]
+    engine = FaultyEngine(ScriptedEngine(by_position([0, 0, -1])), always_wrong=True)
+    speculative = Speculative(3, 1, 0.0)
+    plan = Plan(speculative, FixedSpeculative(speculative, 2), 2)
+    found = {one.request.index: one for one in decode(engine, Arrivals(asked), plan, 6)}
+    for request in asked:
+        greedy = engine.engine.greedy(request.source_ids, request.max_tokens)
+        assert (found[request.index].ids == greedy) == request.reproducible
+    assert set(engine.passes) == {(2, 4)}
+
+
+@pytest.mark.parametrize("in_flight", [True, False])
+def test_without_in_flight_batching_rows_enter_when_all_others_have_left(in_flight: bool) -> None:
+    engine, asked = ScriptedEngine(), requests(LENGTHS, reproducible=False)
+    plan = Plan(Greedy(), in_flight=in_flight)
+    found = {one.request.index: one.ids for one in decode(engine, Arrivals(asked), plan, 4)}
+    assert [found[one.index] for one in asked] == [engine.greedy(one.source_ids, 100) for one in asked]
+    entering = [rows for method, rows in engine.calls if method == "encode"]
+    assert (entering == [4, 4, 4]) != in_flight
+
+
+def test_an_engine_whose_results_depend_on_the_place_in_a_group_is_found_out() -> None:
+    class PlaceMatters(ScriptedEngine):
+        def verify(self, rows: ScriptedRows, token_ids: IntArray, beta: int) -> Candidates:
+            candidates = super().verify(rows, token_ids, beta)
+            if rows.size is not None:
+                candidates.ids[:, 0, 0] = FIRST_PIECE_ID + len(self.calls) % 50
+            return candidates
+
+    with pytest.raises(EngineError, match="place in a group") as raised:
+        decoded(PlaceMatters(), requests([9, 9, 9]), Replay(6, 2), batch_size=3)
+    assert "\n" not in str(raised.value)
+
+
+# -- the torch engine, on random weights
+
+
+@cache
+def tiny_engine(bf16: bool) -> TorchEngine:
+    return TorchEngine(TINY, random_weights(TINY, seed=3), bf16=bf16)
+
+
+def outcome(engine: AnyEngine, asked: Sequence[Request], plan: Plan, batch_size: int) -> list[tuple[list[int], float]]:
+    found = {one.request.index: one for one in decode(engine, Arrivals(asked), plan, batch_size)}
+    return [(found[index].ids, found[index].log_prob) for index in sorted(found)]
+
+
+def sentences(count: int) -> list[Request]:
+    draw = np.random.default_rng(5)
+    lengths = draw.integers(1, 30, count).tolist()
+    return [
+        Request(index, [*draw.integers(5, TINY.vocabulary_size, length).tolist(), EOS_ID], length + 6, True)
+        for index, length in enumerate(lengths)
+    ]
+
+
+PLANS = {
+    "replay": Plan(Replay(4, 3), None, 3),
+    "spec": Plan(Greedy(), FixedSpeculative(Speculative(3, 2, 0.5), 3), 3),
+}
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("plan", PLANS)
+def test_ids_and_scores_are_the_same_bits_in_any_batch_and_order(plan: str, bf16: bool) -> None:
+    engine, asked = tiny_engine(bf16), sentences(14)
+    expected = outcome(engine, asked, PLANS[plan], 1)
+    assert len({len(ids) for ids, _ in expected}) > 5
+    for batch_size, in_flight, seed in [(3, True, 0), (8, True, 1), (8, False, 2), (32, True, 3)]:
+        shuffled = random.Random(seed).sample(asked, len(asked))
+        assert outcome(engine, shuffled, replace(PLANS[plan], in_flight=in_flight), batch_size) == expected
+
+
+@pytest.mark.parametrize("fault", [{"noise": 0.5}, {"noise": 3.0}, {"always_wrong": True}])
+def test_faults_in_the_fast_path_and_its_caches_change_no_bit(fault: dict[str, float]) -> None:
+    engine, asked = tiny_engine(False), sentences(16)
+    expected = outcome(engine, asked, PLANS["replay"], 4)
+    faulty = FaultyEngine(engine, **fault)  # type: ignore[arg-type]
+    assert outcome(faulty, asked, PLANS["replay"], 8) == expected
+    assert outcome(faulty, asked, Plan(Greedy()), 8) != expected
+
+
+def test_a_group_has_one_layout_wherever_its_rows_come_from() -> None:
+    """Kernels are chosen by strides as well as by shapes."""
+    engine = tiny_engine(False)
+    mine, *others = [request.source_ids for request in sentences(6)]
+    alone = engine.encode_fixed([mine], 2)
+    among = engine.select(engine.join(engine.encode_fixed(others, 2), alone), np.array([3, 5, 0]))
+    size = engine.size(len(mine), 9)
+    expected = engine.gather(alone, np.array([0, 0]), np.zeros(2, dtype=np.int64), size)
+    found = engine.gather(among, np.array([1, 2]), np.zeros(2, dtype=np.int64), Size(*size))
+    for cache_, other in zip(expected.memory + expected.caches, found.memory + found.caches, strict=True):
+        assert cache_.keys.shape == other.keys.shape and cache_.keys.stride() == other.keys.stride()
+    tokens = np.arange(8)[None] + 6
+    results = [engine.verify(group, np.repeat(tokens, 2, axis=0), 2) for group in (expected, found)]
+    assert np.array_equal(results[0].log_probs[0], results[1].log_probs[0])
+
+
+# -- lines, settings, the command line
+
+
+def test_lines_that_ask_for_it_are_reproducible_among_others() -> None:
+    translator = scripted_translator(ScriptedEngine())
+    lines = [ReproducibleLine(line) if place % 2 else line for place, line in enumerate(SENTENCES)]
+    ar = replace(SPEC, strategy="ar")
+    translations = list(translator.translate(lines, ar, 4))
+    assert [one.text for one in translations] == [one.text for one in translator.translate(SENTENCES, ar, 1)]
+    assert [one.replay is not None for one in translations] == [False, True] * 4
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"strategy": "replay", "replay_window": 0}, "--replay-window"),
+        ({"strategy": "replay", "beam": 2}, "--beam"),
+        ({"strategy": "ar", "beam": 2, "reproducible": True}, "--reproducible"),
+        ({"strategy": "play"}, "none of spec, replay, ar"),
+    ],
+)
+def test_settings_that_contradict_one_another_are_refused(wrong: dict[str, int], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        replace(SPEC, **wrong).checked(ScriptedEngine())
+
+
+def test_eval_has_rows_with_the_counters() -> None:
+    translator = scripted_translator(ScriptedEngine(always_right))
+    result = evaluate(translator, SENTENCES, SENTENCES, ["replay", "spec-reproducible"], batch_size=3, repeats=1)
+    by_name = {one.strategy: one for one in result.results}
+    counts = by_name["replay"].replay
+    assert counts is not None and counts.replays >= len(SENTENCES)
+    assert by_name["replay"].identical_to_ar == 1
+    assert by_name["spec-reproducible"].replay is None
+    described = result.to_json()["results"]
+    assert described[1]["replay"]["replays"] == counts.replays
+    assert described[1]["settings"] == {"replay_window": 16, "replay_group": 4}
+    console = Console(width=100, file=io.StringIO(), record=True)
+    console.print(render_evaluation(result))
+    assert "tokens recomputed" in console.export_text()
+
+
+def test_explain_shows_what_was_generated_replayed_and_compared() -> None:
+    translator = Translator(FaultyEngine(ScriptedEngine(), noise=0.6, seed=3), tiny_vocabulary(), DEFAULTS)
+    settings = replace(REPLAY, trace=True)
+    (translation,) = translator.translate([SENTENCES[0]], settings, 1)
+    explanation = explain(translation, settings, tiny_vocabulary())
+    verdicts = [verdict for replayed in explanation.iterations for verdict in replayed.verdicts]
+    assert {"accepted", "replaced"} <= set(verdicts)
+    assert verdicts.count("replaced") == explanation.counts.mismatches
+    prefix: tuple[str, ...] = ()
+    for replayed in explanation.iterations:
+        taken = [
+            own for own, verdict in zip(replayed.replayed, replayed.verdicts, strict=True) if verdict != "recomputed"
+        ]
+        assert replayed.prefix == prefix and replayed.output == (*prefix, *taken)
+        assert replayed.first_position % 4 == 0 and replayed.first_position <= len(prefix)
+        same = [own == other for own, other in zip(replayed.replayed, replayed.generated, strict=True)]
+        accepted = replayed.verdicts.count("accepted")
+        assert all(same[:accepted]) and not any(same[accepted : accepted + 1])
+        prefix = replayed.output
+    assert prefix == tuple(tiny_vocabulary().piece(id_) for id_ in translation.ids)
+    console = Console(width=100, file=io.StringIO(), record=True)
+    console.print(render(explanation))
+    assert console.export_text().count("✗ replaced ") == explanation.counts.mismatches + 1  # and the legend
+
+
+def test_the_command_line_replays(tmp_path: Path) -> None:
+    source = tmp_path / "input.de"
+    source.write_text("Ein Mann spielt Gitarre.\n\nZwei Hunde laufen.\n")
+    plain, replayed = ([], [])
+    for options, records in ((["--strategy", "ar"], plain), (["--strategy", "replay"], replayed)):
+        arguments = ["translate", *options, "--format", "jsonl", "-i", str(source), "-o", str(tmp_path / "out")]
+        assert CliRunner().invoke(app, arguments).exit_code == 0
+        records += [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert [one["translation"] for one in replayed] == [one["translation"] for one in plain]
+    assert [one["score"] for one in replayed] == [one["score"] for one in plain]
+    assert [one.get("replay", {}).get("replays") for one in replayed] == [1, None, 1]
+    assert not any("replay" in one for one in plain)
+
+
+def test_the_int8_engine_gives_the_same_bits_at_a_fixed_shape() -> None:
+    """It declares its rows exact, and then drafts and verifies reproducible rows with all others; is that right?"""
+    translator = load_translator(BUNDLED_MODEL, engine="onnx")
+    lines = (ROOT / "data" / "sample.de").read_text().splitlines()[:12]
+    asked = [
+        Request(index, [*translator.vocabulary.encode(line), EOS_ID], 60, True) for index, line in enumerate(lines)
+    ]
+    speculative = Speculative(6, 3, 0.3)
+    expected = outcome(translator.engine, asked, Plan(speculative), 1)
+    for batch_size in (1, 5, 12):
+        found = outcome(translator.engine, asked, Plan(Greedy(), FixedSpeculative(speculative, 3), 3), batch_size)
+        assert found == expected
+
+
+def test_the_script_finds_nothing_on_a_sample() -> None:
+    command = [sys.executable, "-W", "ignore", str(ROOT / "scripts" / "check_reproducible.py"), "data/sample.de"]
+    options = "--engines onnx,torch-bf16 --strategies replay,spec-reproducible --lines 4 --batch-sizes 1,3 --orders 1"
+    done = subprocess.run([*command, *options.split()], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line.split(" | ") for line in done.stdout.splitlines()[2:] if line.startswith("|")]
+    assert len(rows) == 4
+    assert all(row[4:7] == ["8", "0", "0"] for row in rows)
