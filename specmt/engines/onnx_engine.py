@@ -110,11 +110,15 @@ class _Tables:
         self._width = width
         self._positions = _position_table(1, width)
         self._limits: dict[int, FloatArray] = {}
+        self.numbers = np.arange(len(self._positions))
+        """0, 1, 2, ...: as many as `positions` has given out."""
 
     def positions(self, count: int) -> FloatArray:
         """Sinusoids of at least `count` positions, shape (positions, width)."""
         if len(self._positions) < count:
-            self._positions = _position_table(max(128, 2 * count), self._width)
+            table = _position_table(max(128, 2 * count), self._width)
+            self.numbers = np.arange(len(table))  # first: another thread must not find fewer
+            self._positions = table
         return self._positions
 
     def limits(self, capacity: int) -> FloatArray:
@@ -300,12 +304,19 @@ class OnnxEngine:
         if key not in rows.calls:
             rows.calls[key] = self._prepared(graph, rows, window, beta)
         call = rows.calls[key]
-        positions = rows.lengths + np.arange(window)[:, None]
-        table = self._tables.positions(rows.capacity)
-        table.take(positions.ravel(), axis=0, out=call["positions"], mode="clip")
-        limits = call["target_limits"].reshape(-1, rows.capacity)
-        self._tables.limits(rows.capacity).take(positions.T.ravel(), axis=0, out=limits, mode="clip")
-        call["places"][:, :, 0] = positions
+        positions, limits = self._tables.positions(rows.capacity), self._tables.limits(rows.capacity)
+        if (
+            len(rows.lengths) == 1
+        ):  # the same as below in half the time, which counts where a pass takes half a millisecond
+            places = slice(int(rows.lengths[0]), int(rows.lengths[0]) + window)
+            call["positions"][:] = positions[places]
+            call["target_limits"][0, 0] = limits[places]
+            call["places"][:, 0, 0] = self._tables.numbers[places]
+        else:
+            targets = rows.lengths + np.arange(window)[:, None]
+            positions.take(targets.ravel(), axis=0, out=call["positions"], mode="clip")
+            limits.take(targets.T.ravel(), axis=0, out=call["target_limits"].reshape(-1, rows.capacity), mode="clip")
+            call["places"][:, :, 0] = targets
         return call
 
     def _reserve(self, rows: OnnxRows, positions: int) -> None:
