@@ -92,9 +92,8 @@ def expected_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         for index in range(layers):
             layer(f"{stack}.layers.{index}", inner, reads_source=stack != "verifier.encoder")
             attention(f"{stack}.layers.{index}", "prefix_attn", ("k_proj", "v_proj") if stack == "drafter" else ())
-    for stack, _, _, final_norm in stacks:
-        if final_norm:
-            norm(f"{stack}.layer_norm")
+    for stack in (stack for stack, *_, final_norm in stacks if final_norm):
+        norm(f"{stack}.layer_norm")
     return shapes | _drafters_own(architecture) | _outputs(architecture)
 
 
