@@ -105,7 +105,7 @@ ReplayWindowOption = Annotated[
     int | None, typer.Option(min=1, help="Tokens of a sentence that are replayed at a time.", show_default="16")
 ]
 ReplayGroupOption = Annotated[
-    int | None, typer.Option(min=1, help="Sentences in every pass of fixed shape.", show_default="4")
+    int | None, typer.Option(min=1, help="Sentences in every pass of fixed shape.", show_default="8")
 ]
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

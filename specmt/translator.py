@@ -28,7 +28,7 @@ from specmt.vocabulary import EOS_ID, AnyVocabulary
 from specmt.workers import run_in_parallel
 
 REPLAY_WINDOW = 16
-REPLAY_GROUP = 4
+REPLAY_GROUP = 8
 LOOK_AHEAD = 16
 """Batches of sentences that are sorted by length together."""
 

@@ -278,7 +278,7 @@ def test_eval_has_rows_with_the_counters() -> None:
     assert by_name["spec-reproducible"].replay is None
     described = result.to_json()["results"]
     assert described[1]["replay"]["replays"] == counts.replays
-    assert described[1]["settings"] == {"replay_window": 16, "replay_group": 4}
+    assert described[1]["settings"] == {"replay_window": 16, "replay_group": 8}
     console = Console(width=100, file=io.StringIO(), record=True)
     console.print(render_evaluation(result))
     assert "tokens recomputed" in console.export_text()
