@@ -22,6 +22,8 @@ WEIGHTS = "model.safetensors"
 GRAPHS = ("encode.onnx", "verify.onnx", "draft.onnx", "speculate.onnx")
 """What the onnx engine runs; they read the weights file. A bundle may have none."""
 
+_USUAL_SOURCE_TOKENS = 100
+
 T = TypeVar("T")
 
 
@@ -83,6 +85,15 @@ class Bundle:
     def has_graphs(self) -> bool:
         """Whether the onnx engine can run it."""
         return all(name in self.files for name in GRAPHS)
+
+    @property
+    def max_source_tokens(self) -> int:
+        """Tokens of the longest source that the pair was trained on, or a usual number where that is not written."""
+        try:
+            found = int(self.training["config"]["data"]["max_tokens"])
+        except (KeyError, TypeError, ValueError):
+            return _USUAL_SOURCE_TOKENS
+        return found if found > 0 else _USUAL_SOURCE_TOKENS
 
     @property
     def weights_path(self) -> Path:

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print, exit code. The only module that prints."""
+"""The command line: parse, call, print, exit code. With `status.py` and `progress.py`, all that prints."""
 
 from __future__ import annotations
 
@@ -6,142 +6,208 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
-from enum import StrEnum
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, replace
+from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NoReturn, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from specmt import __version__
+from specmt.cli_options import (
+    BUNDLED_MODEL,
+    CORES,
+    DEFAULT_BATCH_SIZE,
+    BetaOption,
+    DeviceOption,
+    DraftLengthOption,
+    EngineName,
+    EngineOption,
+    ExplainFormat,
+    InputFormat,
+    ModelOption,
+    OnBadBytes,
+    OutputFormat,
+    Precision,
+    PrecisionOption,
+    StrategyName,
+    StrictOption,
+    TauOption,
+    ThreadsOption,
+)
 from specmt.errors import InputError, SpecmtError, UsageError
-from specmt.files import atomic_path
 
 if TYPE_CHECKING:
-    from specmt.translator import DecodingSettings, Translation, Translator
-
-BUNDLED_MODEL = Path(__file__).parent / "models" / "de-en"
-DEFAULT_BATCH_SIZE = 32
+    from specmt.inputs import InputLine
+    from specmt.outputs import Output
+    from specmt.streams import LineStream
+    from specmt.translator import DecodingSettings, Translator
 
 app = typer.Typer(
     help="Machine translation that drafts many tokens in one pass and verifies them in another.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    # `--beam_size` is `--beam-size`, as other tools of the field write it.
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "token_normalize_func": lambda token: token.replace("_", "-"),
+    },
 )
 
 
-class StrategyName(StrEnum):
-    """How to decode."""
-
-    spec = "spec"
-    ar = "ar"
-
-
-class OutputFormat(StrEnum):
-    """What `translate` writes."""
-
-    text = "text"
-    jsonl = "jsonl"
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"specmt {__version__}")
+        raise typer.Exit
 
 
-class ExplainFormat(StrEnum):
-    """What `explain` writes."""
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show a traceback with an error; stands before the command.")
+    ] = False,
+) -> None:
+    """Machine translation that drafts many tokens in one pass and verifies them in another.
 
-    text = "text"
-    json = "json"
+    For example:
+
+      specmt translate < input.de > output.en
+
+      specmt explain "Ein Mann spielt Gitarre."
+
+      specmt eval --source test.de --reference test.en
+    """
+    _Debug.wanted = debug
 
 
-class EngineName(StrEnum):
-    """What runs the networks."""
+class _Debug:
+    """Whether errors come with a traceback; set once, when the command line is parsed."""
 
-    auto = "auto"
-    onnx = "onnx"
-    torch = "torch"
-
-
-class Precision(StrEnum):
-    """Of the torch engine."""
-
-    fp32 = "fp32"
-    bf16 = "bf16"
-
-
-ModelOption = Annotated[
-    Path, typer.Option("--model", "-m", help="Model directory (bundle).", show_default="de-en, bundled")
-]
-EngineOption = Annotated[
-    EngineName, typer.Option(help="8-bit integers on CPUs, or torch; auto takes onnx on a CPU if the model has graphs.")
-]
-DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")]
-PrecisionOption = Annotated[Precision, typer.Option(help="Arithmetic of the torch engine.")]
-ThreadsOption = Annotated[int, typer.Option(min=1, help="Cores used.", show_default="all")]
-DraftLengthOption = Annotated[
-    int | None, typer.Option(min=1, help="Tokens drafted an iteration.", show_default="the model's")
-]
-BetaOption = Annotated[int | None, typer.Option(min=1, help="Candidates of the verifier.", show_default="the model's")]
-TauOption = Annotated[float | None, typer.Option(min=0, help="Nats behind the best.", show_default="the model's")]
-StrictOption = Annotated[bool, typer.Option("--strict", help="beta = 1: the very tokens of `--strategy ar`.")]
-
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    wanted = False
 
 
 @app.command()
 def translate(
     input_path: Annotated[
-        Path | None, typer.Option("--input", "-i", help="Text, a sentence a line.", show_default="stdin")
+        Path | None, typer.Option("--input", "-i", help="Text, a line for each translation.", show_default="stdin")
     ] = None,
     output_path: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Written whole or not at all.", show_default="stdout")
+        Path | None,
+        typer.Option("--output", "-o", help="Written whole or not at all; see --append-resume.", show_default="stdout"),
     ] = None,
+    append_resume: Annotated[
+        bool, typer.Option("--append-resume", help="With -o: write line by line, and go on where a run was stopped.")
+    ] = False,
     model: ModelOption = BUNDLED_MODEL,
     strategy: Annotated[StrategyName, typer.Option(help="Draft and verify, or one token a pass.")] = StrategyName.spec,
-    beam: Annotated[int, typer.Option(min=1, help="Beam width, with --strategy ar.")] = 1,
+    beam: Annotated[int, typer.Option("--beam", "--beam-size", min=1, help="Beam width, with --strategy ar.")] = 1,
     length_penalty: Annotated[
-        float | None, typer.Option(help="Exponent of the length in scores.", show_default="the model's")
+        float | None,
+        typer.Option(
+            "--length-penalty", "--lenpen", help="Exponent of the length in scores.", show_default="the model's"
+        ),
     ] = None,
-    n_best: Annotated[int, typer.Option(min=1, help="Alternatives a line, with --beam.")] = 1,
+    n_best: Annotated[int, typer.Option("--n-best", "--nbest", min=1, help="Alternatives a line, with --beam.")] = 1,
     draft_length: DraftLengthOption = None,
     beta: BetaOption = None,
     tau: TauOption = None,
     strict: StrictOption = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Sentences decoded at a time.")] = DEFAULT_BATCH_SIZE,
+    split: Annotated[
+        bool, typer.Option("--split/--no-split", help="Translate a line's sentences one by one; split longer ones.")
+    ] = True,
+    max_source_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Tokens of the longest segment; with --no-split a longer line is an error.",
+            show_default="the model's",
+        ),
+    ] = None,
+    guards: Annotated[
+        bool, typer.Option("--guards/--no-guards", help="End what repeats itself; copy what the model cannot know.")
+    ] = True,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", "--max-sentences", min=1, help="Sentences decoded at a time.")
+    ] = DEFAULT_BATCH_SIZE,
     max_batch_tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="Source tokens decoded at a time, padding included.", show_default="no limit"),
+        typer.Option(
+            "--max-batch-tokens",
+            "--max-tokens",
+            min=1,
+            help="Source tokens decoded at a time, padding included.",
+            show_default="no limit",
+        ),
     ] = None,
     threads: ThreadsOption = CORES,
     engine: EngineOption = EngineName.auto,
     device: DeviceOption = "cpu",
     precision: PrecisionOption = Precision.fp32,
+    input_format: Annotated[
+        InputFormat, typer.Option(help="Text, or JSON objects with `source`; their other fields pass through.")
+    ] = InputFormat.text,
     output_format: Annotated[
-        OutputFormat, typer.Option("--format", help="Text, or one JSON object a line.")
+        OutputFormat,
+        typer.Option("--format", "--output-format", help="Text, a JSON object a line, or S- H- D- P- lines."),
     ] = OutputFormat.text,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")] = False,
+    scores: Annotated[bool, typer.Option("--scores", help="In text: score and tab before each translation.")] = False,
+    alignment: Annotated[
+        bool, typer.Option("--alignment", "--print-alignment", help="Pairs of source and target words, from 0.")
+    ] = False,
+    errors: Annotated[
+        OnBadBytes, typer.Option(help="Bytes that are not UTF-8: stop and name the line, or put U+FFFD.")
+    ] = OnBadBytes.STRICT,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Neither bar nor summary on stderr.")] = False,
 ) -> None:
     """Translate text: one line out for each line in, in order. Only translations go to stdout.
 
-    Examples:  specmt translate < input.de > output.en
-               specmt translate -i input.de -o output.en --strategy ar --beam 5
-    """
-    from specmt.streams import LineStream
-    from specmt.translator import look_ahead
+    For example:
 
+      specmt translate < input.de > output.en
+
+      specmt translate -i input.de -o output.en --append-resume
+
+      specmt translate --strategy ar --beam 5 --n-best 3 --format fairseq < input.de
+
+      specmt translate --input-format jsonl --format jsonl < in.jsonl > out.jsonl
+    """
+    from specmt.forms import Form
+    from specmt.status import status
+
+    if append_resume and output_path is None:
+        raise UsageError("--append-resume needs --output FILE")
     translator = _load(model, engine, device, precision, threads)
     settings = _settings(translator, strategy, draft_length, beta, tau, strict, beam, length_penalty, n_best)
-    lines = iterations = emitted = 0
-    with _reading(input_path) as source, _writing(output_path) as target:
-        chunks = LineStream(source, str(input_path or "standard input")).chunks(look_ahead(batch_size))
-        for translation in translator.translate_chunks(chunks, settings, batch_size, max_batch_tokens):
-            target.write(_line(translation, output_format, n_best))
-            target.flush()
-            lines += 1
-            iterations += len(translation.iterations)
-            emitted += len(translation.ids)
-    if not quiet and sys.stderr.isatty():
-        print(f"{lines} lines, {emitted / max(iterations, 1):.2f} tokens an iteration", file=sys.stderr)
+    settings = replace(
+        settings, split=split, max_source_tokens=max_source_tokens, guards=guards, align=alignment
+    ).checked(translator.engine)
+    form = Form(output_format, translator.vocabulary, n_best, scores, alignment)
+    resume_options = {
+        "model": translator.identity,
+        "engine": translator.engine.name,
+        **asdict(settings),
+        "input-format": input_format,
+        "format": output_format,
+        "scores": scores,
+        "errors": errors,
+    }
+    with (
+        _reading(input_path, input_format, errors) as lines,
+        _writing(output_path, append_resume, form.lines_each, resume_options, input_path) as target,
+        status(input_path, target.finished_before, output_path is None and sys.stdout.isatty(), quiet) as show,
+    ):
+        _skip(lines, target)
+        first = target.finished_before
+        for translation in translator.translate_stream(lines, settings, batch_size, max_batch_tokens, first):
+            target.write(form.render(translation))
+            show(translation)
 
 
 @app.command()
@@ -311,79 +377,77 @@ def _settings(
     return replace(settings, strategy=strategy.value, beam=beam, n_best=n_best).checked(translator.engine)
 
 
-def _line(translation: Translation, output_format: OutputFormat, n_best: int) -> str:
-    if output_format is OutputFormat.text:
-        if n_best == 1:
-            return f"{translation.text}\n"
-        # A blank line has no alternatives, but takes as many lines as any other: nothing may shift.
-        texts = [alternative.text for alternative in translation.n_best]
-        return "".join(f"{text}\n" for text in [*texts, *[""] * (n_best - len(texts))])
-    record: dict[str, Any] = {
-        "source": translation.source,
-        "translation": translation.text,
-        "score": translation.score,
-        "iterations": len(translation.iterations),
-        "emitted_tokens": [len(iteration.emitted) for iteration in translation.iterations],
-    }
-    if n_best > 1:
-        record["n_best"] = [
-            {"translation": alternative.text, "score": alternative.score} for alternative in translation.n_best
-        ]
-    return json.dumps(record, ensure_ascii=False) + "\n"
-
-
 @contextmanager
-def _reading(path: Path | None) -> Iterator[BinaryIO]:
-    if path is None:
-        yield sys.stdin.buffer
-        return
+def _reading(path: Path | None, input_format: InputFormat, errors: OnBadBytes) -> Iterator[LineStream[InputLine]]:
+    from specmt.inputs import jsonl_parser, text_parser
+    from specmt.streams import LineStream
+
+    name = "standard input" if path is None else str(path)
+    parser = jsonl_parser if input_format is InputFormat.jsonl else text_parser
+    # Unbuffered: a read that is still waiting when the program ends holds no lock.
     try:
-        stream = path.open("rb")
+        stream = FileIO(0, closefd=False) if path is None else FileIO(path)
     except OSError as error:
-        raise InputError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+        raise InputError(f"{name}: {(error.strerror or str(error)).lower()}") from None
     with stream:
-        yield stream
+        yield LineStream(stream, name, parser(name, errors is OnBadBytes.REPLACE))
 
 
-@contextmanager
-def _writing(path: Path | None) -> Iterator[TextIO]:
-    """Standard output, a pipe or device, or a file that appears only when all is written."""
+def _writing(
+    path: Path | None, append_resume: bool, lines_each: int, options: dict[str, Any], source: Path | None
+) -> AbstractContextManager[Output]:
+    from specmt.outputs import resumable_file, standard_output, whole_file
+
     if path is None:
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
-        yield sys.stdout
-        return
-    path = path.resolve()  # a link stays a link
-    special = path.exists() and not path.is_file()
-    try:
-        with (
-            nullcontext(path) if special else atomic_path(path) as written,
-            written.open("w", encoding="utf-8", newline="\n") as stream,
-        ):
-            yield stream
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+        return standard_output()
+    if not append_resume:
+        return whole_file(path)
+    if source is not None and source.exists() and path.exists() and source.samefile(path):
+        raise UsageError(f"--append-resume: {path} is the input")
+    return resumable_file(path, lines_each, options, source)
+
+
+def _skip(lines: LineStream[InputLine], target: Output) -> None:
+    """Pass over what an earlier run has done."""
+    if (found := lines.skip(target.finished_before)) < target.finished_before:
+        raise InputError(f"{target.name}: holds {target.finished_before} lines, {lines.name} has only {found}")
 
 
 def _terminated(signal_number: int, frame: object) -> NoReturn:
     raise SystemExit(128 + signal_number)
 
 
+def _one_line(error: BaseException) -> tuple[str, int]:
+    """What to say of an error, and the exit code."""
+    if isinstance(error, SpecmtError):
+        return str(error), error.exit_code
+    if isinstance(error, MemoryError):
+        return "not enough memory: lower --batch-size, --max-batch-tokens or --threads", 1
+    if isinstance(error, OSError):
+        return str(error), 1
+    # typer carries its own copy of click, or uses the one that is installed: its errors have no class to import.
+    if callable(message := getattr(error, "format_message", None)):
+        text = str(message())  # none where the help was shown instead
+        return text and f"{text} (see specmt --help)", int(getattr(error, "exit_code", 2))
+    return f"unexpected {type(error).__name__}: {error} (specmt --debug … shows where; please report it)", 1
+
+
 def main() -> NoReturn:
     """Run the command line; the only place where an error becomes a line and an exit code."""
     signal.signal(signal.SIGTERM, _terminated)
-    status = 0
     try:
-        app(standalone_mode=True)
-    except SpecmtError as error:
-        print(f"specmt: {error}", file=sys.stderr)
-        status = error.exit_code
+        status = app(standalone_mode=False) or 0
+        sys.stdout.flush()
     except BrokenPipeError:
         # The reader has gone: nothing more can be said on stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         status = 128 + signal.SIGPIPE
-    except OSError as error:
-        print(f"specmt: {error}", file=sys.stderr)
-        status = 1
     except KeyboardInterrupt:
         status = 128 + signal.SIGINT
+    except Exception as error:
+        if _Debug.wanted:
+            traceback.print_exc()
+        text, status = _one_line(error)
+        if text:
+            print("specmt:", " ".join(text.split()), file=sys.stderr)
     sys.exit(status)

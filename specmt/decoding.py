@@ -16,6 +16,7 @@ import numpy as np
 
 from specmt.drafting import draft_and_verify
 from specmt.engines.base import AnyEngine, Candidates, FloatArray, IntArray, Rows, step
+from specmt.guards import RepeatCounter, allowed_repeats
 from specmt.verification import blank, check
 from specmt.vocabulary import EOS_ID
 
@@ -27,6 +28,8 @@ class Request:
     index: int
     source_ids: Sequence[int]
     max_tokens: int
+    source_repeats: int | None = None
+    """Times that a phrase stands in a row in the source: what the target may do too (`specmt.guards`); None: any."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,11 @@ class Hypothesis:
     log_prob: float = 0.0
     """Sum over tokens, nats."""
     iterations: list[Iteration] = field(default_factory=list)
+    token_log_probs: list[float] = field(default_factory=list)
+    """Nats, one a token."""
+    repeats: RepeatCounter = field(default_factory=RepeatCounter, compare=False, repr=False)
+    runaway: bool = False
+    """Whether the row was ended for repeating itself."""
 
     @property
     def last_id(self) -> int:
@@ -61,17 +69,30 @@ class Hypothesis:
 
     @property
     def finished(self) -> bool:
-        """Whether end-of-sentence or the length limit is reached."""
-        return bool(self.ids) and (self.ids[-1] == EOS_ID or len(self.ids) >= self.request.max_tokens)
+        """Whether end-of-sentence or the length limit is reached, or the row repeats itself."""
+        return bool(self.ids) and (self.ids[-1] == EOS_ID or len(self.ids) >= self.request.max_tokens or self.runaway)
 
     def extend(self, ids: IntArray, log_probs: FloatArray) -> int:
-        """Append tokens up to the first end-of-sentence or the length limit; how many were taken."""
+        """Append tokens up to the first end-of-sentence, the length limit or a runaway; how many were taken."""
         taken = ids[: self.request.max_tokens - len(self.ids)]
         ends = np.flatnonzero(taken == EOS_ID)
         taken = taken[: ends[0] + 1] if len(ends) else taken
-        self.ids += taken.tolist()
-        self.log_prob += float(log_probs[: len(taken)].sum())
-        return len(taken)
+        new = taken.tolist()
+        if self.request.source_repeats is not None:
+            new = new[: self._before_runaway(new, allowed_repeats(self.request.source_repeats))]
+        self.ids += new
+        self.log_prob += float(log_probs[: len(new)].sum())
+        self.token_log_probs += log_probs[: len(new)].tolist()
+        return len(new)
+
+    def _before_runaway(self, ids: Sequence[int], allowed: int) -> int:
+        """How many of the next tokens may be appended: up to the one with which a phrase stands too often in a row."""
+        for place, id_ in enumerate(ids, start=1):
+            self.repeats.append(id_)
+            if self.repeats.runaway(allowed) is not None:
+                self.runaway = True
+                return place
+        return len(ids)
 
 
 class Flight:
