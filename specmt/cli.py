@@ -7,10 +7,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
-from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -41,9 +38,6 @@ from specmt.cli_options import (
 from specmt.errors import InputError, SpecmtError, UsageError
 
 if TYPE_CHECKING:
-    from specmt.inputs import InputLine
-    from specmt.outputs import Output
-    from specmt.streams import LineStream
     from specmt.translator import DecodingSettings, Translator
 
 app = typer.Typer(
@@ -179,17 +173,21 @@ def translate(
       specmt translate --input-format jsonl --format jsonl < in.jsonl > out.jsonl
     """
     from specmt.forms import Form
+    from specmt.inputs import jsonl_parser, reading, text_parser
+    from specmt.outputs import Resumable, writing
     from specmt.status import status
 
     if append_resume and output_path is None:
         raise UsageError("--append-resume needs --output FILE")
+    if append_resume and input_path and output_path and input_path.resolve() == output_path.resolve():
+        raise UsageError(f"--append-resume: {output_path} is the input")
     translator = _load(model, engine, device, precision, threads)
     settings = _settings(translator, strategy, draft_length, beta, tau, strict, beam, length_penalty, n_best)
     settings = replace(
         settings, split=split, max_source_tokens=max_source_tokens, guards=guards, align=alignment
     ).checked(translator.engine)
     form = Form(output_format, translator.vocabulary, n_best, scores, alignment)
-    resume_options = {
+    options_that_matter = {
         "model": translator.identity,
         "engine": translator.engine.name,
         **asdict(settings),
@@ -198,12 +196,14 @@ def translate(
         "scores": scores,
         "errors": errors,
     }
+    resumable = Resumable(form.lines_each, options_that_matter, input_path) if append_resume else None
+    parser = jsonl_parser if input_format is InputFormat.jsonl else text_parser
     with (
-        _reading(input_path, input_format, errors) as lines,
-        _writing(output_path, append_resume, form.lines_each, resume_options, input_path) as target,
-        status(input_path, target.finished_before, output_path is None and sys.stdout.isatty(), quiet) as show,
+        reading(input_path, parser, errors is OnBadBytes.REPLACE) as lines,
+        writing(output_path, resumable) as target,
+        status(input_path, target, quiet) as show,
     ):
-        _skip(lines, target)
+        target.pass_over(lines)
         first = target.finished_before
         for translation in translator.translate_stream(lines, settings, batch_size, max_batch_tokens, first):
             target.write(form.render(translation))
@@ -375,42 +375,6 @@ def _settings(
     settings = DecodingSettings.from_defaults(translator.defaults)
     settings = replace(settings, **{key: value for key, value in given.items() if value is not None})
     return replace(settings, strategy=strategy.value, beam=beam, n_best=n_best).checked(translator.engine)
-
-
-@contextmanager
-def _reading(path: Path | None, input_format: InputFormat, errors: OnBadBytes) -> Iterator[LineStream[InputLine]]:
-    from specmt.inputs import jsonl_parser, text_parser
-    from specmt.streams import LineStream
-
-    name = "standard input" if path is None else str(path)
-    parser = jsonl_parser if input_format is InputFormat.jsonl else text_parser
-    # Unbuffered: a read that is still waiting when the program ends holds no lock.
-    try:
-        stream = FileIO(0, closefd=False) if path is None else FileIO(path)
-    except OSError as error:
-        raise InputError(f"{name}: {(error.strerror or str(error)).lower()}") from None
-    with stream:
-        yield LineStream(stream, name, parser(name, errors is OnBadBytes.REPLACE))
-
-
-def _writing(
-    path: Path | None, append_resume: bool, lines_each: int, options: dict[str, Any], source: Path | None
-) -> AbstractContextManager[Output]:
-    from specmt.outputs import resumable_file, standard_output, whole_file
-
-    if path is None:
-        return standard_output()
-    if not append_resume:
-        return whole_file(path)
-    if source is not None and source.exists() and path.exists() and source.samefile(path):
-        raise UsageError(f"--append-resume: {path} is the input")
-    return resumable_file(path, lines_each, options, source)
-
-
-def _skip(lines: LineStream[InputLine], target: Output) -> None:
-    """Pass over what an earlier run has done."""
-    if (found := lines.skip(target.finished_before)) < target.finished_before:
-        raise InputError(f"{target.name}: holds {target.finished_before} lines, {lines.name} has only {found}")
 
 
 def _terminated(signal_number: int, frame: object) -> NoReturn:

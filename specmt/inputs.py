@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import FileIO
+from pathlib import Path
 from typing import Any
 
 from specmt.errors import InputError
+from specmt.streams import LineStream
 
 LINE_OPTIONS: frozenset[str] = frozenset()
 """Fields of a JSON line that say how to decode it: they go to `InputLine.options`, not through to the output."""
@@ -81,3 +86,29 @@ def _without_surrogates(text: str, place: str, replace_errors: bool) -> str:
             raise InputError(f"{place}: `source` has half a surrogate pair; mend it, or use --errors replace") from None
         return text.encode("utf-16", errors="surrogatepass").decode("utf-16", errors="replace")
     return text
+
+
+@contextmanager
+def reading(
+    path: Path | None, parser: Callable[[str, bool], LineParser], replace_errors: bool
+) -> Iterator[LineStream[InputLine]]:
+    """Lines of a file, or of standard input.
+
+    Raises:
+        InputError: it cannot be opened, or is closed.
+    """
+    name = "standard input" if path is None else str(path)
+    if path is None and sys.__stdin__ is None:
+        raise InputError(f"{name}: is closed; redirect it, or use -i FILE")
+    # Unbuffered: a read that is still waiting when the program ends holds no lock.
+    try:
+        stream = FileIO(0, closefd=False) if path is None else FileIO(path)
+    except OSError as error:
+        raise InputError(f"{name}: {(error.strerror or str(error)).lower()}") from None
+    with stream:
+        lines = LineStream(stream, name, parser(name, replace_errors))
+        try:
+            yield lines
+        finally:
+            with lines.changed:
+                lines.end()

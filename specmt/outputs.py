@@ -13,13 +13,14 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specmt.errors import InputError
+from specmt.errors import InputError, ReaderGoneError
 from specmt.files import atomic_path, write_json
+from specmt.streams import LineStream
 
 _CHUNK = 1 << 20
 
@@ -44,9 +45,39 @@ class Output:
             while data:
                 data = data[self.stream.write(data) or 0 :]
         except BrokenPipeError:
-            raise
+            raise ReaderGoneError from None
         except OSError as error:
             raise _unwritable(self.name, error) from None
+
+    def pass_over(self, lines: LineStream[Any]) -> None:
+        """Skip the lines of input that an earlier run has done.
+
+        Raises:
+            InputError: there are fewer.
+        """
+        if (found := lines.skip(self.finished_before)) < self.finished_before:
+            raise InputError(f"{self.name}: holds {self.finished_before} lines, {lines.name} has only {found}")
+
+
+@dataclass(frozen=True)
+class Resumable:
+    """What a later run needs to know to go on with a file.
+
+    `lines_each`: lines of output for each line of input; what an earlier run left incomplete is cut off. `options`: all
+    that changes the output; they must be those with which the file was begun. `source`: the input, where it is a file:
+    what of it was there must not have changed, but it may have grown.
+    """
+
+    lines_each: int
+    options: Mapping[str, Any]
+    source: Path | None
+
+
+def writing(path: Path | None, resumable: Resumable | None) -> AbstractContextManager[Output]:
+    """Standard output, or a file."""
+    if path is None:
+        return standard_output()
+    return whole_file(path) if resumable is None else resumable_file(path, resumable)
 
 
 def _unwritable(name: str, error: OSError) -> InputError:
@@ -61,11 +92,9 @@ def standard_output() -> Iterator[Output]:
         InputError: it is closed.
     """
     name = "standard output"
-    try:
-        stream = io.FileIO(sys.__stdout__.fileno() if sys.__stdout__ else 1, "wb", closefd=False)
-    except (OSError, ValueError):
-        raise InputError(f"{name}: is closed; redirect it, or use -o FILE") from None
-    with stream:
+    if sys.__stdout__ is None:
+        raise InputError(f"{name}: is closed; redirect it, or use -o FILE")
+    with io.FileIO(1, "wb", closefd=False) as stream:
         yield Output(stream, name)
 
 
@@ -84,39 +113,30 @@ def whole_file(path: Path) -> Iterator[Output]:
             io.FileIO(written, "wb") as stream,
         ):
             yield Output(stream, str(path))
-    except BrokenPipeError:
-        raise
     except OSError as error:
         raise _unwritable(str(path), error) from None
 
 
 @contextmanager
-def resumable_file(path: Path, lines_each: int, options: Mapping[str, Any], source: Path | None) -> Iterator[Output]:
+def resumable_file(path: Path, resumable: Resumable) -> Iterator[Output]:
     """A file that holds what is finished at any moment, and that the same command goes on with after it was stopped.
 
     Beside it stands `.NAME.resume`, which says with what options and from which input it was begun.
-
-    Args:
-        lines_each: lines of output for each line of input; what an earlier run left incomplete is cut off.
-        options: all that changes the output; they must be those with which the file was begun.
-        source: the input, where it is a file: what of it was there must not have changed, but it may have grown.
 
     Raises:
         InputError: it cannot be written, another run is writing it, or it belongs to other options or another input.
     """
     path = path.resolve()
     beside = path.with_name(f".{path.name}.resume")
-    begun = _begun(path, beside, options, source)
+    begun = _begun(path, beside, resumable.options, resumable.source)
     try:
         if begun is not None:
             write_json(beside, begun)
         with io.FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "rb+") as stream:
             _lock(stream, path)
-            finished = _cut_to_records(stream, lines_each)
+            finished = _cut_to_records(stream, resumable.lines_each)
             yield Output(stream, str(path), finished)
             os.fsync(stream.fileno())
-    except BrokenPipeError:
-        raise
     except OSError as error:
         raise _unwritable(str(path), error) from None
 

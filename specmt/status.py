@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from specmt.outputs import Output
 from specmt.translator import Translation
 
 _CHUNK = 1 << 20
@@ -42,22 +43,21 @@ class _Counts:
 
 
 @contextmanager
-def status(source: Path | None, done_before: int, to_terminal: bool, quiet: bool) -> Iterator[Status]:
+def status(source: Path | None, target: Output, quiet: bool) -> Iterator[Status]:
     """A bar while the block runs and a summary at its end.
 
     Args:
         source: the input where it is a file: then the end is known.
-        done_before: lines that an earlier run has done.
-        to_terminal: translations go to a terminal, where a bar would stand between them.
+        target: where translations go; on a terminal, a bar would stand between them.
     """
-    if quiet or not sys.stderr.isatty():
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield lambda translation: None
         return
     counts = _Counts()
-    if to_terminal or (source is None and sys.stdin.isatty()):
+    if target.stream.isatty() or (source is None and sys.stdin.isatty()):
         yield counts.add
     else:
-        with _bar(counts, source, done_before) as show:
+        with _bar(counts, source, target.finished_before) as show:
             yield show
     print(counts.summary(), file=sys.stderr)
 
