@@ -1,11 +1,13 @@
 """Random input and damaged models through the translator: a line out for each line in, never a traceback or a hang.
 
-Run as `python scripts/fuzz.py`; `--scripted`, `--real`, `--bundles` and `--resigned` say how much of each, `--seed` which.
+Run as `python scripts/fuzz.py`; `--scripted`, `--real`, `--bundles` and `--resigned` say how much of each, `--seed`
+which.
 
 scripted  lines through the whole path from bytes to bytes, over an engine that follows a script (tests/scripted.py), in
           every strategy and form; strict must equal ar
 real      lines through `specmt translate` and the model
-bundles   copies of the model with one file cut or some of its bytes flipped: each must be one line on stderr, exit code 1
+bundles   copies of the model with one file cut or some of its bytes flipped: each must be one line on stderr and exit
+          code 1
 resigned  the same, with the manifest's digests made to fit, as no accident does: what then loads may translate as it
           likes, but must neither crash nor show a traceback
 """
@@ -48,32 +50,48 @@ TIMEOUT = 300
 
 def random_line(rng: random.Random) -> bytes:
     """A line of any bytes but LF."""
-    kind = rng.randrange(12)
     size = rng.choice((1, 3, 10, 30, 100)) if rng.random() < 0.995 else rng.choice((1000, 5000))
-    if kind == 0:
-        data = rng.randbytes(size)
-    elif kind == 1:
-        data = bytes(rng.randrange(32) for _ in range(size))
-    elif kind == 2:
-        data = "".join(chr(_any_character(rng)) for _ in range(size)).encode()
-    elif kind == 3:
-        data = "".join(rng.choice(SEPARATORS + EMOJI + " a.") for _ in range(size)).encode()
-    elif kind == 4:
-        data = (rng.choice(("a", ".", "😀", "ha ", "1", "ß", "ﷺ", "½ ", "nicht ", '"', "(")) * size).encode()
-    elif kind == 5:
-        data = rng.choice((b"", b" ", b"\t", b"\r", b"\xef\xbb\xbf", b"\xff\xfe", "\u3000".encode()))
-    elif kind == 6:
-        data = b'{"source": "' + rng.randbytes(min(size, 20)) + b'"}'
-    else:
-        words = " ".join(rng.choices(SENTENCES, k=rng.randrange(1, 5))).split()
-        if kind == 7:
-            rng.shuffle(words)
-        if kind == 8:
-            words.insert(rng.randrange(len(words)), "".join(chr(_any_character(rng)) for _ in range(3)))
-        data = " ".join(words[: rng.randrange(1, 40)]).encode()
-        if kind == 9:
-            data = bytes(byte if rng.random() > 0.02 else rng.randrange(256) for byte in data)
-    return data.replace(b"\n", b"\r") + rng.choice((b"", b"", b"", b"\r"))
+    kinds = (random_bytes, random_characters, repetition, blank, json_like, *[sentences] * 5)
+    return rng.choice(kinds)(rng, size).replace(b"\n", b"\r") + rng.choice((b"", b"", b"", b"\r"))
+
+
+def random_bytes(rng: random.Random, size: int) -> bytes:
+    """All bytes, or control characters alone."""
+    return rng.randbytes(size) if rng.random() < 0.5 else bytes(rng.randrange(32) for _ in range(size))
+
+
+def random_characters(rng: random.Random, size: int) -> bytes:
+    """All of Unicode, or what separates lines and words, and emoji."""
+    if rng.random() < 0.5:
+        return "".join(chr(_any_character(rng)) for _ in range(size)).encode()
+    return "".join(rng.choice(SEPARATORS + EMOJI + " a.") for _ in range(size)).encode()
+
+
+def repetition(rng: random.Random, size: int) -> bytes:
+    """The same again and again."""
+    return (rng.choice(("a", ".", "😀", "ha ", "1", "ß", "ﷺ", "½ ", "nicht ", '"', "(")) * size).encode()
+
+
+def blank(rng: random.Random, size: int) -> bytes:
+    """What is, or looks, empty."""
+    return rng.choice((b"", b" " * size, b"\t", b"\r", b"\xef\xbb\xbf", b"\xff\xfe", "\u3000".encode()))
+
+
+def json_like(rng: random.Random, size: int) -> bytes:
+    """An object that may be none."""
+    return b'{"source": "' + rng.randbytes(min(size, 20)) + b'"}'
+
+
+def sentences(rng: random.Random, size: int) -> bytes:
+    """Words of sentences: as they are, shuffled, with characters between them or with wrong bytes."""
+    words = " ".join(rng.choices(SENTENCES, k=rng.randrange(1, 5))).split()
+    change = rng.randrange(4)
+    if change == 1:
+        rng.shuffle(words)
+    if change == 2:
+        words.insert(rng.randrange(len(words)), "".join(chr(_any_character(rng)) for _ in range(3)))
+    data = " ".join(words[: rng.randrange(1, 40)]).encode()
+    return bytes(byte if rng.random() > 0.02 else rng.randrange(256) for byte in data) if change == 3 else data
 
 
 def _any_character(rng: random.Random) -> int:
