@@ -27,9 +27,8 @@ def main() -> None:
     options = parser.parse_args()
     translator = load_translator(options.model)
     settings = DecodingSettings.from_defaults(translator.defaults)
-    print(
-        "| test set | lines | split into | BLEU whole | BLEU split | repeated, whole / split |\n|---|---|---|---|---|---|"
-    )
+    print("| test set | lines | split into | BLEU whole | BLEU split | repeated, whole / split |")
+    print("|---|---|---|---|---|---|")
     for name in SETS:
         pairs = read_corpus(ROOT / "data/corpora" / name, "de", "en")[: options.lines]
         for together in (1, 2, 4):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ HEAD = """# The command line
 
 Written by `scripts/generate_cli_docs.py` from the program itself; do not edit. Option names may be written with `_` for
 `-`. Exit codes: 0; 1, an error (one line on stderr that says what, where and how to mend it); 2, options that do not go
-together; 130, 141, 143 after Ctrl-C, when nobody reads the output any more, and after SIGTERM, with all that was finished
-written. `specmt --debug COMMAND …` shows a traceback with an error.
+together; 130, 141, 143 after Ctrl-C, when nobody reads the output any more, and after SIGTERM, with all that was
+finished written. `specmt --debug COMMAND …` shows a traceback with an error.
 """
 
 
@@ -56,12 +57,11 @@ def _options(command: Any) -> str:  # noqa: ANN401
     for parameter in command.params:
         names = [*parameter.opts, *parameter.secondary_opts]
         label = f"`{parameter.name.upper()}`" if _is_argument(parameter) else ", ".join(f"`{name}`" for name in names)
-        choices = getattr(parameter.type, "choices", None)
-        help_ = " ".join((getattr(parameter, "help", None) or "").split())
-        if choices:
-            values = [f"`{getattr(choice, 'value', choice)}`" for choice in choices]
-            help_ += f" One of {', '.join(values)}."
-        rows.append(f"| {label} | {help_.replace('|', chr(92) + '|')} | {_default(parameter)} |")
+        help_ = " ".join((parameter.help or "").split()).replace("|", "\\|")
+        if isinstance(parameter.default, Enum):
+            values = ", ".join(f"`{choice.value}`" for choice in type(parameter.default))
+            help_ += f" One of {values}."
+        rows.append(f"| {label} | {help_} | {_default(parameter)} |")
     return "\n".join(rows)
 
 

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from specmt.translator import DecodingSettings, Translator
 
 app = typer.Typer(
-    help="Machine translation that drafts many tokens in one pass and verifies them in another.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=True,

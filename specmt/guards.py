@@ -79,12 +79,16 @@ def repeats(source_ids: Sequence[int]) -> int:
 
 
 def tokens_before_repeats(ids: Sequence[int], source_repeats: int) -> int | None:
-    """Target tokens to keep where a phrase runs away: it stands as often as one does in the source. None: none does."""
+    """Target tokens to keep where a phrase runs away: it stands once, or as often as one does in such a source.
+
+    None where none runs away.
+    """
     counter, allowed = RepeatCounter(), allowed_repeats(source_repeats)
+    kept = source_repeats if source_repeats > ALLOWED_REPEATS else 1
     for place, id_ in enumerate(ids, start=1):
         counter.append(id_)
         if (period := counter.runaway(allowed)) is not None:
-            return place - counter.matches[period] + period * (source_repeats - 1)
+            return place - counter.matches[period] + period * (kept - 1)
     return None
 
 
