@@ -30,6 +30,7 @@ class _Search:
         # All prefixes are alike at first: only one may live.
         self.log_probs = np.full(self.beam, -np.inf, dtype=np.float64)
         self.log_probs[0] = 0.0
+        self.token_log_probs: list[list[float]] = [[] for _ in range(self.beam)]
         self.ended: list[Hypothesis] = []
         self.done = False
 
@@ -38,25 +39,28 @@ class _Search:
         totals = self.log_probs[:, None] + log_probs
         order = np.argsort(-totals, axis=None, kind="stable")[: 2 * self.beam]
         at_limit = len(self.prefixes[0]) + 1 >= self.request.max_tokens
-        live: list[tuple[int, int, float]] = []
+        live: list[tuple[int, int, float, float]] = []
         for place, flat in enumerate(order.tolist()):
             parent, column = divmod(flat, ids.shape[1])
             token, total = int(ids[parent, column]), float(totals[parent, column])
+            log_prob = float(log_probs[parent, column])
             if token == EOS_ID or at_limit:
                 # Only an end that is itself among the best counts.
                 if place < self.beam and np.isfinite(total) and len(self.ended) < self.beam:
-                    self._end([*self.prefixes[parent], token], total)
+                    self._end([*self.prefixes[parent], token], total, [*self.token_log_probs[parent], log_prob])
             elif len(live) < self.beam:
-                live.append((parent, token, total))
+                live.append((parent, token, total, log_prob))
         self.done = at_limit or len(self.ended) == self.beam
         if self.done:
             return np.arange(self.beam)
-        self.prefixes = [[*self.prefixes[parent], token] for parent, token, _ in live]
-        self.log_probs = np.array([total for _, _, total in live])
-        return np.array([parent for parent, _, _ in live])
+        self.prefixes = [[*self.prefixes[parent], token] for parent, token, _, _ in live]
+        self.token_log_probs = [[*self.token_log_probs[parent], log_prob] for parent, _, _, log_prob in live]
+        self.log_probs = np.array([total for _, _, total, _ in live])
+        return np.array([parent for parent, _, _, _ in live])
 
-    def _end(self, ids: list[int], log_prob: float) -> None:
-        self.ended.append(Hypothesis(self.request, ids, log_prob, [Iteration(0, 0, (id_,)) for id_ in ids]))
+    def _end(self, ids: list[int], log_prob: float, token_log_probs: list[float]) -> None:
+        iterations = [Iteration(0, 0, (id_,)) for id_ in ids]
+        self.ended.append(Hypothesis(self.request, ids, log_prob, iterations, token_log_probs))
 
     def best(self) -> list[Hypothesis]:
         """Ended hypotheses, best first."""

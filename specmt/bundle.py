@@ -26,6 +26,8 @@ GRAPHS = ("encode.onnx", "verify.onnx", "draft.onnx", "speculate.onnx")
 """What the onnx engine runs; they read the weights file. A bundle may have none; the last two are the drafter's."""
 BUNDLED_MODEL = Path(__file__).parent / "models" / "de-en"
 
+_USUAL_SOURCE_TOKENS = 100
+
 T = TypeVar("T")
 
 
@@ -96,6 +98,11 @@ class Bundle:
         return hashlib.sha256(json.dumps(sorted(self.files.items())).encode()).hexdigest()
 
     @property
+    def is_native(self) -> bool:
+        """Whether its vocabulary is specmt's own: not that of a converted model."""
+        return TOKENIZER in self.files
+
+    @property
     def has_drafter(self) -> bool:
         """Whether it can speculate; a converted verifier alone cannot."""
         return self.architecture.drafter_layers > 0
@@ -105,6 +112,15 @@ class Bundle:
         """Whether the onnx engine can run it."""
         needed = GRAPHS if self.architecture.drafter_layers else GRAPHS[:2]
         return all(name in self.files for name in needed)
+
+    @property
+    def max_source_tokens(self) -> int:
+        """Tokens of the longest source that the pair was trained on, or a usual number where that is not written."""
+        try:
+            found = int(self.training["config"]["data"]["max_tokens"])
+        except (KeyError, TypeError, ValueError):
+            return _USUAL_SOURCE_TOKENS
+        return found if found > 0 else _USUAL_SOURCE_TOKENS
 
     @property
     def weights_path(self) -> Path:

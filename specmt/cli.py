@@ -1,4 +1,4 @@
-"""The command line: parse, call, print, exit code. The only module that prints."""
+"""The command line: parse, call, print, exit code. With `status.py` and `progress.py`, all that prints."""
 
 from __future__ import annotations
 
@@ -6,119 +6,106 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+import traceback
 from dataclasses import asdict, replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NoReturn, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from specmt import __version__
 from specmt.bundle import BUNDLED_MODEL
+from specmt.cli_options import (
+    CORES,
+    DEFAULT_BATCH_SIZE,
+    DEFAULT_STRATEGIES,
+    BetaOption,
+    DeviceOption,
+    DraftLengthOption,
+    EngineName,
+    EngineOption,
+    ExplainedStrategy,
+    ExplainFormat,
+    InputFormat,
+    ModelOption,
+    OnBadBytes,
+    OutputFormat,
+    Precision,
+    PrecisionOption,
+    ReplayGroupOption,
+    ReplayWindowOption,
+    StrategyName,
+    StrictOption,
+    TauOption,
+    ThreadsOption,
+)
 from specmt.commands.convert import convert
 from specmt.commands.inspect import doctor, info
 from specmt.errors import InputError, SpecmtError, UsageError
-from specmt.files import atomic_path
+from specmt.files import file_digest
 from specmt.tune_command import tune
 
 if TYPE_CHECKING:
-    from specmt.translator import DecodingSettings, Translation, Translator
-
-DEFAULT_BATCH_SIZE = 32
-DEFAULT_STRATEGIES = "ar,beam5,spec-strict,spec"
+    from specmt.translator import DecodingSettings, Translator
 
 app = typer.Typer(
-    help="Machine translation that drafts many tokens in one pass and verifies them in another.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    # `--beam_size` is `--beam-size`, as other tools of the field write it.
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "token_normalize_func": lambda token: token.replace("_", "-"),
+    },
 )
 
 
-for _command in (convert, info, doctor):
-    app.command()(_command)
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"specmt {__version__}")
+        raise typer.Exit
 
 
-class StrategyName(StrEnum):
-    """How to decode."""
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show a traceback with an error; stands before the command.")
+    ] = False,
+) -> None:
+    """Machine translation that drafts many tokens in one pass and verifies them in another.
 
-    spec = "spec"
-    replay = "replay"
-    ar = "ar"
+    For example:
 
+      specmt translate < input.de > output.en
 
-class ExplainedStrategy(StrEnum):
-    """What `explain` can lay open."""
+      specmt explain "Ein Mann spielt Gitarre."
 
-    spec = "spec"
-    replay = "replay"
-
-
-class OutputFormat(StrEnum):
-    """What `translate` writes."""
-
-    text = "text"
-    jsonl = "jsonl"
-
-
-class ExplainFormat(StrEnum):
-    """What `explain` writes."""
-
-    text = "text"
-    json = "json"
+      specmt eval --source test.de --reference test.en
+    """
+    _Debug.wanted = debug
 
 
-class EngineName(StrEnum):
-    """What runs the networks."""
+class _Debug:
+    """Whether errors come with a traceback; set once, when the command line is parsed."""
 
-    auto = "auto"
-    onnx = "onnx"
-    torch = "torch"
-
-
-class Precision(StrEnum):
-    """Of the torch engine."""
-
-    fp32 = "fp32"
-    bf16 = "bf16"
-
-
-ModelOption = Annotated[
-    Path, typer.Option("--model", "-m", help="Model directory (bundle).", show_default="de-en, bundled")
-]
-EngineOption = Annotated[
-    EngineName, typer.Option(help="8-bit integers on CPUs, or torch; auto takes onnx on a CPU if the model has graphs.")
-]
-DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")]
-PrecisionOption = Annotated[Precision, typer.Option(help="Arithmetic of the torch engine.")]
-ThreadsOption = Annotated[int, typer.Option(min=1, help="Cores used.", show_default="all")]
-DraftLengthOption = Annotated[
-    int | None, typer.Option(min=1, help="Tokens drafted an iteration.", show_default="the model's")
-]
-BetaOption = Annotated[int | None, typer.Option(min=1, help="Candidates of the verifier.", show_default="the model's")]
-TauOption = Annotated[float | None, typer.Option(min=0, help="Nats behind the best.", show_default="the model's")]
-StrictOption = Annotated[bool, typer.Option("--strict", help="beta = 1: the very tokens of `--strategy ar`.")]
-
-ReplayWindowOption = Annotated[
-    int | None, typer.Option(min=1, help="Tokens of a sentence that are replayed at a time.", show_default="16")
-]
-ReplayGroupOption = Annotated[
-    int | None, typer.Option(min=1, help="Sentences in every pass of fixed shape.", show_default="8")
-]
-
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    wanted = False
 
 
 @app.command()
 def translate(
     input_path: Annotated[
-        Path | None, typer.Option("--input", "-i", help="Text, a sentence a line.", show_default="stdin")
+        Path | None, typer.Option("--input", "-i", help="Text, a line for each translation.", show_default="stdin")
     ] = None,
     output_path: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Written whole or not at all.", show_default="stdout")
+        Path | None,
+        typer.Option("--output", "-o", help="Written whole or not at all; see --append-resume.", show_default="stdout"),
     ] = None,
+    append_resume: Annotated[
+        bool, typer.Option("--append-resume", help="With -o: write line by line, and go on where a run was stopped.")
+    ] = False,
     model: ModelOption = BUNDLED_MODEL,
     strategy: Annotated[
         StrategyName, typer.Option(help="Draft and verify, decode and replay, or one token a pass.")
@@ -128,27 +115,32 @@ def translate(
     ] = False,
     replay_window: ReplayWindowOption = None,
     replay_group: ReplayGroupOption = None,
-    beam: Annotated[int, typer.Option(min=1, help="Beam width, with --strategy ar.")] = 1,
+    beam: Annotated[int, typer.Option("--beam", "--beam-size", min=1, help="Beam width, with --strategy ar.")] = 1,
     length_penalty: Annotated[
-        float | None, typer.Option(help="Exponent of the length in scores.", show_default="the model's")
+        float | None,
+        typer.Option(
+            "--length-penalty", "--lenpen", help="Exponent of the length in scores.", show_default="the model's"
+        ),
     ] = None,
-    n_best: Annotated[int, typer.Option(min=1, help="Alternatives a line, with --beam.")] = 1,
+    n_best: Annotated[int, typer.Option("--n-best", "--nbest", min=1, help="Alternatives a line, with --beam.")] = 1,
     draft_length: DraftLengthOption = None,
     beta: BetaOption = None,
     tau: TauOption = None,
     strict: StrictOption = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Sentences decoded at a time.")] = DEFAULT_BATCH_SIZE,
-    max_batch_tokens: Annotated[
+    split: Annotated[
+        bool, typer.Option("--split/--no-split", help="Translate a line's sentences one by one; split longer ones.")
+    ] = True,
+    max_source_tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="Source tokens decoded at a time, padding included.", show_default="no limit"),
+        typer.Option(
+            min=1,
+            help="Tokens of the longest segment; with --no-split a longer line is an error.",
+            show_default="the model's",
+        ),
     ] = None,
-    threads: ThreadsOption = CORES,
-    engine: EngineOption = EngineName.auto,
-    device: DeviceOption = "cpu",
-    precision: PrecisionOption = Precision.fp32,
-    output_format: Annotated[
-        OutputFormat, typer.Option("--format", help="Text, or one JSON object a line.")
-    ] = OutputFormat.text,
+    guards: Annotated[
+        bool, typer.Option("--guards/--no-guards", help="End what repeats itself; copy what the model cannot know.")
+    ] = True,
     protect: Annotated[
         str, typer.Option(help="What comes out unchanged: some of url,email,tag,placeholder,number; or none.")
     ] = "url,email,tag,placeholder,number",
@@ -156,17 +148,61 @@ def translate(
         Path | None,
         typer.Option(help="Required translations: source term, tab, target term a line.", show_default=False),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")] = False,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", "--max-sentences", min=1, help="Sentences decoded at a time.")
+    ] = DEFAULT_BATCH_SIZE,
+    max_batch_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-batch-tokens",
+            "--max-tokens",
+            min=1,
+            help="Source tokens decoded at a time, padding included.",
+            show_default="no limit",
+        ),
+    ] = None,
+    threads: ThreadsOption = CORES,
+    engine: EngineOption = EngineName.auto,
+    device: DeviceOption = "cpu",
+    precision: PrecisionOption = Precision.fp32,
+    input_format: Annotated[
+        InputFormat, typer.Option(help="Text, or JSON objects with `source`; their other fields pass through.")
+    ] = InputFormat.text,
+    output_format: Annotated[
+        OutputFormat,
+        typer.Option("--format", "--output-format", help="Text, a JSON object a line, or S- H- D- P- lines."),
+    ] = OutputFormat.text,
+    scores: Annotated[bool, typer.Option("--scores", help="In text: score and tab before each translation.")] = False,
+    alignment: Annotated[
+        bool, typer.Option("--alignment", "--print-alignment", help="Pairs of source and target words, from 0.")
+    ] = False,
+    errors: Annotated[
+        OnBadBytes, typer.Option(help="Bytes that are not UTF-8: stop and name the line, or put U+FFFD.")
+    ] = OnBadBytes.STRICT,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Neither bar nor summary on stderr.")] = False,
 ) -> None:
     """Translate text: one line out for each line in, in order. Only translations go to stdout.
 
-    Examples:  specmt translate < input.de > output.en
-               specmt translate -i input.de -o output.en --strategy ar --beam 5
-    """
-    from specmt.protection import Protection, read_terminology
-    from specmt.streams import LineStream
-    from specmt.translator import look_ahead
+    For example:
 
+      specmt translate < input.de > output.en
+
+      specmt translate -i input.de -o output.en --append-resume
+
+      specmt translate --strategy ar --beam 5 --n-best 3 --format fairseq < input.de
+
+      specmt translate --input-format jsonl --format jsonl < in.jsonl > out.jsonl
+    """
+    from specmt.forms import Form
+    from specmt.inputs import jsonl_parser, reading, text_parser
+    from specmt.outputs import Resumable, writing
+    from specmt.protection import Protection, read_terminology
+    from specmt.status import status
+
+    if append_resume and output_path is None:
+        raise UsageError("--append-resume needs --output FILE")
+    if append_resume and input_path and output_path and input_path.resolve() == output_path.resolve():
+        raise UsageError(f"--append-resume: {output_path} is the input")
     kinds = [] if protect == "none" else [kind.strip() for kind in protect.split(",")]
     terms = read_terminology(terminology) if terminology else None
     translator = _load(model, engine, device, precision, threads)
@@ -174,26 +210,47 @@ def translate(
         print(f"specmt: {model} has no drafter: decoding with --strategy ar", file=sys.stderr)
         strategy = StrategyName.ar
     settings = _settings(translator, strategy, draft_length, beta, tau, strict, beam, length_penalty, n_best)
-    settings = _with_replay(settings, replay_window, replay_group, reproducible).checked(translator.engine)
+    settings = _with_replay(settings, replay_window, replay_group, reproducible)
+    settings = replace(
+        settings, split=split, max_source_tokens=max_source_tokens, guards=guards, align=alignment
+    ).checked(translator.engine)
     if (settings.strategy, settings.beta, draft_length) == ("spec", 1, None):
         settings = _tuned(translator, settings)
     protection = Protection(translator.vocabulary, kinds, terms)
-    lines = iterations = emitted = 0
-    with _reading(input_path) as source, _writing(output_path) as target:
-        chunks = LineStream(source, str(input_path or "standard input")).chunks(look_ahead(batch_size))
-        for translation in protection.translate(
-            chunks, lambda chunks: translator.translate_chunks(chunks, settings, batch_size, max_batch_tokens)
+    form = Form(output_format, translator.vocabulary, n_best, scores, alignment)
+    options_that_matter = {
+        "model": translator.model_digest,
+        "engine": translator.engine.name,
+        **asdict(settings),
+        "input-format": input_format,
+        "format": output_format,
+        "scores": scores,
+        "errors": errors,
+        "protect": kinds,
+        "terminology": file_digest(terminology) if terminology else None,
+    }
+    resumable = Resumable(form.lines_each, options_that_matter, input_path) if append_resume else None
+    parser = jsonl_parser if input_format is InputFormat.jsonl else text_parser
+    with (
+        reading(input_path, parser, errors is OnBadBytes.REPLACE) as lines,
+        writing(output_path, resumable) as target,
+        status(input_path, target, quiet) as show,
+    ):
+        target.pass_over(lines)
+        first = target.finished_before
+        options_in_lines = input_format is InputFormat.jsonl
+        for translation in translator.translate_stream(
+            lines, settings, batch_size, max_batch_tokens, first, protection, options_in_lines
         ):
             if translation.unplaced:
                 missing = ", ".join(translation.unplaced)
-                print(f"specmt: line {lines + 1}: not in the translation: {missing}", file=sys.stderr)
-            target.write(_line(translation, output_format, n_best))
-            target.flush()
-            lines += 1
-            iterations += len(translation.iterations)
-            emitted += len(translation.ids)
-    if not quiet and sys.stderr.isatty():
-        print(f"{lines} lines, {emitted / max(iterations, 1):.2f} tokens an iteration", file=sys.stderr)
+                print(f"specmt: line {translation.index + 1}: not in the translation: {missing}", file=sys.stderr)
+            target.write(form.render(translation))
+            show(translation)
+
+
+for _command in (convert, info, doctor, tune):
+    app.command()(_command)
 
 
 @app.command()
@@ -269,8 +326,6 @@ def evaluate(
     if plot:
         plotting.check_plot(plot)
     translator = _load(model, engine, device, precision, threads)
-    if strategies == DEFAULT_STRATEGIES and not translator.has_drafter:
-        strategies = "ar,beam5"
     result = evaluation.evaluate(
         translator,
         [pair.source for pair in pairs],
@@ -342,9 +397,6 @@ def export(
     print(bundle)
 
 
-app.command()(tune)
-
-
 # -- parts
 
 
@@ -400,83 +452,41 @@ def _with_replay(
     )
 
 
-def _line(translation: Translation, output_format: OutputFormat, n_best: int) -> str:
-    if output_format is OutputFormat.text:
-        if n_best == 1:
-            return f"{translation.text}\n"
-        # A blank line has no alternatives, but takes as many lines as any other: nothing may shift.
-        texts = [alternative.text for alternative in translation.n_best]
-        return "".join(f"{text}\n" for text in [*texts, *[""] * (n_best - len(texts))])
-    record: dict[str, Any] = {
-        "source": translation.source,
-        "translation": translation.text,
-        "score": translation.score,
-        "iterations": len(translation.iterations),
-        "emitted_tokens": [len(iteration.emitted) for iteration in translation.iterations],
-    }
-    if translation.unplaced:
-        record["unplaced"] = list(translation.unplaced)
-    if translation.replay:
-        record["replay"] = asdict(translation.replay)
-    if n_best > 1:
-        record["n_best"] = [
-            {"translation": alternative.text, "score": alternative.score} for alternative in translation.n_best
-        ]
-    return json.dumps(record, ensure_ascii=False) + "\n"
-
-
-@contextmanager
-def _reading(path: Path | None) -> Iterator[BinaryIO]:
-    if path is None:
-        yield sys.stdin.buffer
-        return
-    try:
-        stream = path.open("rb")
-    except OSError as error:
-        raise InputError(f"{path}: {(error.strerror or str(error)).lower()}") from None
-    with stream:
-        yield stream
-
-
-@contextmanager
-def _writing(path: Path | None) -> Iterator[TextIO]:
-    """Standard output, a pipe or device, or a file that appears only when all is written."""
-    if path is None:
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
-        yield sys.stdout
-        return
-    path = path.resolve()  # a link stays a link
-    special = path.exists() and not path.is_file()
-    try:
-        with (
-            nullcontext(path) if special else atomic_path(path) as written,
-            written.open("w", encoding="utf-8", newline="\n") as stream,
-        ):
-            yield stream
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
-
-
 def _terminated(signal_number: int, frame: object) -> NoReturn:
     raise SystemExit(128 + signal_number)
+
+
+def _one_line(error: BaseException) -> tuple[str, int]:
+    """What to say of an error, and the exit code."""
+    if isinstance(error, SpecmtError):
+        return str(error), error.exit_code
+    if isinstance(error, MemoryError):
+        return "not enough memory: lower --batch-size, --max-batch-tokens or --threads", 1
+    if isinstance(error, OSError):
+        return str(error), 1
+    # typer carries its own copy of click, or uses the one that is installed: its errors have no class to import.
+    if callable(message := getattr(error, "format_message", None)):
+        text = str(message())  # none where the help was shown instead
+        return text and f"{text} (see specmt --help)", int(getattr(error, "exit_code", 2))
+    return f"unexpected {type(error).__name__}: {error} (specmt --debug … shows where; please report it)", 1
 
 
 def main() -> NoReturn:
     """Run the command line; the only place where an error becomes a line and an exit code."""
     signal.signal(signal.SIGTERM, _terminated)
-    status = 0
     try:
-        app(standalone_mode=True)
-    except SpecmtError as error:
-        print(f"specmt: {error}", file=sys.stderr)
-        status = error.exit_code
+        status = app(standalone_mode=False) or 0
+        sys.stdout.flush()
     except BrokenPipeError:
         # The reader has gone: nothing more can be said on stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         status = 128 + signal.SIGPIPE
-    except OSError as error:
-        print(f"specmt: {error}", file=sys.stderr)
-        status = 1
     except KeyboardInterrupt:
         status = 128 + signal.SIGINT
+    except Exception as error:
+        if _Debug.wanted:
+            traceback.print_exc()
+        text, status = _one_line(error)
+        if text:
+            print("specmt:", " ".join(text.split()), file=sys.stderr)
     sys.exit(status)

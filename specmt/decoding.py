@@ -16,6 +16,7 @@ import numpy as np
 
 from specmt.drafting import draft_and_verify
 from specmt.engines.base import AnyEngine, Candidates, FloatArray, IntArray, Rows, Speculation, step
+from specmt.guards import RepeatCounter, allowed_repeats
 from specmt.verification import blank, check
 from specmt.vocabulary import EOS_ID
 
@@ -29,6 +30,8 @@ class Request:
     max_tokens: int
     reproducible: bool = False
     """Whether the result must not depend on what else is decoded; see `specmt.replay`."""
+    source_repeats: int | None = None
+    """Times that a phrase stands in a row in the source: what the target may do too (`specmt.guards`); None: any."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,11 @@ class Hypothesis:
     log_prob: float = 0.0
     """Sum over tokens, nats."""
     iterations: list[Iteration] = field(default_factory=list)
+    token_log_probs: list[float] = field(default_factory=list)
+    """Nats, one a token."""
+    repeats: RepeatCounter = field(default_factory=RepeatCounter, compare=False, repr=False)
+    runaway: bool = False
+    """Whether the row was ended for repeating itself."""
     pending: list[int] = field(default_factory=list)
     """Tokens decoded ahead that no replay has verified; they follow `ids`."""
     waited: int = 0
@@ -88,23 +96,38 @@ class Hypothesis:
 
     @property
     def finished(self) -> bool:
-        """Whether end-of-sentence or the length limit is reached, all of it verified."""
+        """Whether end-of-sentence or the length limit is reached, or the row repeats itself, all of it verified."""
         return self.ended and not self.pending
 
     @property
     def ended(self) -> bool:
-        """Whether end-of-sentence or the length limit is reached, pending tokens counted."""
+        """Whether the row goes no further, pending tokens counted."""
         length = len(self.ids) + len(self.pending)
-        return length > 0 and (self.last_id == EOS_ID or length >= self.request.max_tokens)
+        return length > 0 and (self.runaway or self.last_id == EOS_ID or length >= self.request.max_tokens)
 
     def extend(self, ids: IntArray, log_probs: FloatArray) -> int:
-        """Append tokens up to the first end-of-sentence or the length limit; how many were taken."""
+        """Append tokens up to the first end-of-sentence, the length limit or a runaway; how many were taken."""
         taken = ids[: self.request.max_tokens - len(self.ids)]
         ends = np.flatnonzero(taken == EOS_ID)
         taken = taken[: ends[0] + 1] if len(ends) else taken
-        self.ids += taken.tolist()
-        self.log_prob += float(log_probs[: len(taken)].sum())
-        return len(taken)
+        before = len(self.ids)
+        for id_, log_prob in zip(taken.tolist(), log_probs.tolist(), strict=False):
+            if not self.append(id_, log_prob):
+                break
+        return len(self.ids) - before
+
+    def append(self, id_: int, log_prob: float) -> bool:
+        """Add a verified token; whether more may follow it, as far as repetition goes.
+
+        Tokens are added one by one, so that sums and guards do not depend on how they were spread over iterations.
+        """
+        self.ids.append(id_)
+        self.log_prob += log_prob
+        self.token_log_probs.append(log_prob)
+        if self.request.source_repeats is not None:
+            self.repeats.append(id_)
+            self.runaway = self.repeats.runaway(allowed_repeats(self.request.source_repeats)) is not None
+        return not self.runaway
 
 
 class Flight:

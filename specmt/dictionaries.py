@@ -115,9 +115,26 @@ class FairseqVocabulary:
         """Source ids of a line, without end-of-sentence; empty for a blank line."""
         return self._source.ids(self._segment(self._tokenise(text)))
 
+    def unknown_symbols(self, text: str) -> list[str]:
+        """Symbols of a line that the source's dictionary does not have, in order."""
+        symbols = self._segment(self._tokenise(text))
+        return [symbol for symbol, id_ in zip(symbols, self._source.ids(symbols), strict=True) if id_ == UNK_ID]
+
+    def has_word(self, ids: Sequence[int]) -> bool:
+        """Whether a source symbol that is known has a letter."""
+        return any(id_ > UNK_ID and any(map(str.isalpha, self.source_piece(id_))) for id_ in ids)
+
     def decode(self, ids: Sequence[int]) -> str:
         """Detokenised text of target ids."""
-        symbols = [self._target.symbols[id_] for id_ in ids if id_ not in {BOS_ID, PAD_ID, EOS_ID}]
+        return self._text([self._target.symbols[id_] for id_ in ids if id_ not in {BOS_ID, PAD_ID, EOS_ID}])
+
+    def decode_with(self, ids: Sequence[int], symbols: Sequence[str]) -> str:
+        """As `decode`, with `symbols` in the place of each `<unk>` in turn; what has no symbol is left out."""
+        left = iter(symbols)
+        texts = [next(left, "") if id_ == UNK_ID else self.piece(id_) for id_ in ids if id_ > EOS_ID]
+        return self._text([text for text in texts if text])
+
+    def _text(self, symbols: Sequence[str]) -> str:
         if self._subwords == "sentencepiece":
             text = "".join(symbols).replace("▁", " ").strip()
         else:

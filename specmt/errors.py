@@ -6,6 +6,7 @@ SpecmtError                 exit code 1
   BundleError               a model directory: missing, altered, of another version
   TrainingError             a training stage that cannot run or did not finish
   EngineError               an engine, device or optional package that is not there
+  ReaderGoneError           exit code 141, as of SIGPIPE, and no line: nobody reads the output any more
 UsageError                  exit code 2: options that contradict one another
 """
 
@@ -36,6 +37,12 @@ class TrainingError(SpecmtError):
 
 class EngineError(SpecmtError):
     """An engine, a device or an optional package that is not available."""
+
+
+class ReaderGoneError(SpecmtError):
+    """What reads the output has ended, as `head` does: there is nobody to tell."""
+
+    exit_code = 141
 
 
 class UsageError(SpecmtError):

@@ -18,17 +18,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from specmt.corpus import read_lines
 from specmt.errors import InputError, UsageError
-from specmt.translator import Alternative, Translation
+from specmt.translator import Alternative, Run, Translation
 from specmt.vocabulary import UNK_ID, AnyVocabulary
-
-Run = Callable[[Iterable[Sequence[str]]], Iterator[Translation]]
-"""Translates chunks of lines, one translation a line, in order."""
 
 KINDS = ("url", "email", "tag", "placeholder", "number")
 NAMES = ("Tom", "Mary", "John", "Berlin", "Boston", "Paris", "Obama", "Peter", "Japan", "London")
@@ -150,6 +147,14 @@ class _Attempt:
     carried: dict[str, Span]
 
 
+@dataclass(frozen=True)
+class _Prepared:
+    """A line on its way through a stream; without an attempt nothing of it is in flight."""
+
+    plan: _Plan
+    attempt: _Attempt | None
+
+
 class Protection:
     """Finds what is to be protected, and sees that it comes out."""
 
@@ -206,6 +211,25 @@ class Protection:
             for translation in self._translate_chunk(held.pop(), run):
                 yield replace(translation, index=index)
                 index += 1
+
+    def before(self, line: str) -> tuple[str, _Prepared | None]:
+        """See `translator.Stage`: the line with carriers, which mostly suffices; else nothing, and `after` does all."""
+        if not self._concerns(line):
+            return line, None
+        plan = _Plan(0, line, self.parts(line))
+        attempt = None
+        if not any(True for _ in _elements(plan)):
+            _cut_edges(plan)
+            attempt = self._attempt(plan, 0)
+        return (attempt.text if attempt else ""), _Prepared(plan, attempt)
+
+    def after(self, prepared: _Prepared, translation: Translation, run: Run) -> Translation:
+        """See `translator.Stage`."""
+        plan, attempt = prepared.plan, prepared.attempt
+        restored = _restored(plan, attempt, translation) if attempt else None
+        if restored is None:
+            return self._translate_chunk([plan.line], run)[0]
+        return _checked(restored, plan, self.parts(plan.line))
 
     def _concerns(self, line: str) -> bool:
         worth_a_look = self._terminology is not None or _TRIGGER.search(line) is not None

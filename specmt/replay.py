@@ -133,10 +133,10 @@ class Replay:
         log_probs = candidates.log_probs[place, verified - start :, 0].tolist()
         self._count(hypothesis, len(draft) - accepted, len(hypothesis.pending) - accepted - 1)
         hypothesis.pending = hypothesis.pending[len(draft) :] if accepted == len(draft) else []
-        for id_, log_prob in zip(emitted, log_probs, strict=False):
-            # One by one: the sum must not depend on how the tokens were spread over replays.
-            hypothesis.ids.append(id_)
-            hypothesis.log_prob += log_prob
+        for taken, (id_, log_prob) in enumerate(zip(emitted, log_probs, strict=False), start=1):
+            if not hypothesis.append(id_, log_prob):
+                emitted, hypothesis.pending = emitted[:taken], []
+                break
         trace = (tuple(draft), tuple(((id_, log_prob),) for id_, log_prob in zip(replayed, log_probs, strict=False)))
         hypothesis.iterations.append(
             Iteration(len(draft), accepted, tuple(emitted), *(trace if self.trace else ((), ())))

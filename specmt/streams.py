@@ -1,65 +1,134 @@
-"""Lines from a stream as they come: a person typing gets each at once, a pipe gets full chunks."""
+"""Lines from a stream, read in a thread: what has arrived is translated while more is on its way."""
 
 from __future__ import annotations
 
-import queue
 import threading
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Generic, Protocol, TypeVar
 
-from specmt.corpus import decode_line
-from specmt.errors import InputError
+from specmt.errors import InputError, SpecmtError
 
-_READ_AHEAD = 65536
-"""Lines that may wait in memory."""
+_CHUNK = 1 << 16
+"""Bytes asked for at a time."""
+_READ_AHEAD = 1 << 22
+"""Bytes that may wait in memory, one line more or less."""
+
+T = TypeVar("T")
 
 
-class LineStream:
-    """Reads lines in a thread, so that what has arrived is translated while more is on its way."""
+class ByteStream(Protocol):
+    """What lines are read from: best an unbuffered file, whose reads can be left behind when the program ends."""
 
-    def __init__(self, stream: BinaryIO, name: str) -> None:
-        """Start reading; an error calls the stream `name`."""
+    def read(self, size: int, /) -> bytes | None:
+        """At most `size` bytes, as soon as there are any; none at the end."""
+
+
+class LineStream(Generic[T]):
+    """Parsed lines of a stream, in order, for one or several threads that take them."""
+
+    def __init__(self, stream: ByteStream, name: str, parse: Callable[[bytes, int], T]) -> None:
+        """Start reading; an error calls the stream `name`.
+
+        Args:
+            parse: a line with its end, and its number from 1, to what is to be given out; may raise a `SpecmtError`.
+        """
         self._stream = stream
-        self._name = name
-        self._lines: queue.Queue[bytes | OSError | None] = queue.Queue(_READ_AHEAD)
+        self.name = name
+        self._parse = parse
+        self.changed = threading.Condition()
+        """Notified whenever lines or the end arrive; held by whoever takes."""
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._taken = 0
+        self._complete = False
+        self._error: SpecmtError | None = None
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
+        """Hand on each line as soon as its end is there."""
+        failure: SpecmtError | None = None
         try:
-            for line in self._stream:
-                self._lines.put(line)
-        except OSError as error:
-            self._lines.put(error)
-        self._lines.put(None)
+            for line in _lines(self._stream):
+                with self.changed:
+                    self.changed.wait_for(lambda: self._waiting_bytes < _READ_AHEAD or self._complete)
+                    if self._complete:
+                        return
+                    self._waiting.append(line)
+                    self._waiting_bytes += len(line)
+                    self.changed.notify_all()
+        except (OSError, ValueError) as error:
+            strerror = error.strerror if isinstance(error, OSError) else None
+            failure = InputError(f"{self.name}: cannot be read: {strerror or error}")
+        except MemoryError:
+            failure = InputError(f"{self.name}: a line does not fit into memory")
+        with self.changed:
+            self._error = self._error or failure
+            self._complete = True
+            self.changed.notify_all()
 
-    def chunks(self, limit: int) -> Iterator[list[str]]:
-        """Chunks of at most `limit` lines: waits for the first line, then takes what is there.
+    @property
+    def ended(self) -> bool:
+        """Whether there will be no more lines than were taken; to be asked with `changed` held."""
+        return self._complete and not self._waiting
+
+    def take(self, limit: int) -> list[T]:
+        """At most `limit` lines of those that have arrived; to be called with `changed` held.
+
+        A line that cannot be parsed ends the stream: those before it are given out, and `check` raises its error.
+        """
+        lines: list[T] = []
+        while self._waiting and len(lines) < limit:
+            line = self._waiting.popleft()
+            self._waiting_bytes -= len(line)
+            self._taken += 1
+            try:
+                lines.append(self._parse(line, self._taken))
+            except SpecmtError as error:
+                self.end(error)
+        self.changed.notify_all()
+        return lines
+
+    def end(self, error: SpecmtError | None = None) -> None:
+        """Take no more lines; to be called with `changed` held. The thread that reads ends at its next line."""
+        self._error = self._error or error
+        self._complete = True
+        self._waiting.clear()
+        self.changed.notify_all()
+
+    def skip(self, count: int) -> int:
+        """Wait for the first `count` lines and drop them unparsed; how many there were."""
+        skipped = 0
+        while skipped < count:
+            with self.changed:
+                self.changed.wait_for(lambda: self._waiting or self._complete)
+                if not self._waiting:
+                    return skipped
+                self._waiting_bytes -= len(self._waiting.popleft())
+                self._taken += 1
+                skipped += 1
+                self.changed.notify_all()
+        return skipped
+
+    def check(self) -> None:
+        """Raise what ended the stream before its end.
 
         Raises:
-            InputError: the stream cannot be read, or a line is not UTF-8 (named, after those before it were given out).
+            SpecmtError: it cannot be read, or a line cannot be parsed (named).
         """
-        number = 0
-        while (line := self._lines.get()) is not None:
-            chunk: list[str] = []
-            while line is not None:
-                number += 1
-                try:
-                    chunk.append(self._text(line, number))
-                except Exception:
-                    if chunk:
-                        yield chunk
-                    raise
-                if len(chunk) == limit:
-                    break
-                try:
-                    line = self._lines.get_nowait()
-                except queue.Empty:
-                    break
-            yield chunk
-            if line is None:
-                return
+        if self._error is not None:
+            raise self._error
 
-    def _text(self, line: bytes | OSError, number: int) -> str:
-        if isinstance(line, OSError):
-            raise InputError(f"{self._name}: cannot be read: {line.strerror or line}") from None
-        return decode_line(line, self._name, number)
+
+def _lines(stream: ByteStream) -> Iterator[bytes]:
+    """Lines with their ends; the last may have none."""
+    begun: list[bytes] = []
+    while data := stream.read(_CHUNK):
+        first, *rest = data.split(b"\n")
+        begun.append(first)
+        for part in rest:
+            yield b"".join(begun) + b"\n"
+            begun = [part]
+    last = b"".join(begun)
+    if last:
+        yield last

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import queue
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any, Protocol
 
-from specmt.beam import beam_search, length_normalised
+from specmt.admission import Admission, Gate
+from specmt.alignment import Aligner, Pairs
+from specmt.assembly import Board, Line, Part, Rendered, translated, word_places
+from specmt.beam import beam_search
 from specmt.bundle import Bundle, DecodingDefaults, load_bundle
 from specmt.decoding import (
     Greedy,
@@ -19,13 +25,18 @@ from specmt.decoding import (
     Request,
     RequestQueue,
     Speculative,
+    Waiting,
     decode,
 )
 from specmt.engines.base import AnyEngine
-from specmt.errors import EngineError, UsageError
+from specmt.errors import EngineError, InputError, UsageError
+from specmt.guards import LineWarning, repeats
+from specmt.inputs import InputLine
 from specmt.replay import FixedSpeculative, Replay
-from specmt.vocabulary import EOS_ID, AnyVocabulary
-from specmt.workers import run_in_parallel
+from specmt.segmentation import Segment, Segmenter, whole
+from specmt.streams import LineStream
+from specmt.vocabulary import EOS_ID, AnyVocabulary, Vocabulary
+from specmt.workers import Result, run_in_parallel, run_in_threads
 
 REPLAY_WINDOW = 16
 REPLAY_GROUP = 8
@@ -51,6 +62,14 @@ class DecodingSettings:
     n_best: int = 1
     trace: bool = False
     """Keep each iteration's draft and candidates."""
+    split: bool = True
+    """Translate the sentences of a line one by one, and split what is longer than `max_source_tokens`."""
+    max_source_tokens: int | None = None
+    """Of a segment, or without `split` of a line, which is an error if longer; None: what the model was trained on."""
+    guards: bool = True
+    """End translations that repeat themselves, copy what the model does not know (`specmt.guards`)."""
+    align: bool = False
+    """Find the source word of each target word."""
     reproducible: bool = False
     """Whether no translation depends on what is decoded beside it. `ar` then is `replay`, which always is so."""
     replay_window: int = REPLAY_WINDOW
@@ -83,6 +102,8 @@ class DecodingSettings:
             raise UsageError("--reproducible: not with --beam")
         if min(self.beta, self.beam, self.n_best) < 1 or not 0 <= self.tau <= math.inf:
             raise UsageError("--beta, --beam and --n-best are at least 1, and --tau is not negative")
+        if self.max_source_tokens is not None and self.max_source_tokens < 1:
+            raise UsageError("--max-source-tokens is at least 1")
         if not math.isfinite(self.length_penalty):
             raise UsageError(f"--length-penalty: {self.length_penalty} is not a finite number")
         if self.strategy != "ar" and (self.beam > 1 or self.n_best > 1):
@@ -99,26 +120,53 @@ class DecodingSettings:
 
 
 @dataclass(frozen=True)
+class Splitting:
+    """What splitting needs to know of a pair: the source language (ISO 639-1), and the tokens it was trained on."""
+
+    language: str
+    max_source_tokens: int
+
+
+@dataclass(frozen=True)
 class Alternative:
     """One translation of an n-best list, with its length-normalised log-probability."""
 
     text: str
     score: float
+    ids: tuple[int, ...] = ()
+    token_log_probs: tuple[float, ...] = ()
+    """Nats, one a token."""
+    alignment: Pairs = ()
+    """Source and target words, see `Aligner`; found when asked for."""
 
 
 @dataclass(frozen=True)
 class Translation:
-    """One line's translation. A blank line has no tokens, no iterations and an empty text."""
+    """One line's translation. A blank line has no tokens, no iterations and an empty text.
+
+    A line of several segments has their tokens and iterations one after the other, each with its end-of-sentence.
+    """
 
     index: int
     source: str
     text: str
     score: float
-    """Log-probability (nats) over length (tokens) to the power of the length penalty."""
+    """Log-probability (nats) over length (tokens) to the power of the length penalty; for several segments the mean
+    of theirs, weighted by source tokens."""
     ids: tuple[int, ...] = ()
     iterations: tuple[Iteration, ...] = ()
     n_best: tuple[Alternative, ...] = ()
     """All alternatives asked for, the best (this translation) first; empty when one was asked for."""
+    source_ids: tuple[int, ...] = ()
+    """Of all segments, without end-of-sentence."""
+    token_log_probs: tuple[float, ...] = ()
+    """Nats, one an id."""
+    segments: int = 1
+    """Parts that the line was decoded in."""
+    warnings: tuple[LineWarning, ...] = ()
+    alignment: Pairs = ()
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """What came with the line and passes through."""
     unplaced: tuple[str, ...] = ()
     """What should have come out unchanged, or terms, that the text does not have; see `protection`."""
     replay: ReplayCounts | None = None
@@ -131,6 +179,20 @@ class ReproducibleLine(str):
     __slots__ = ()
 
 
+class Stage(Protocol):
+    """What is done to a line around its translation; see `protection`."""
+
+    def before(self, line: str) -> tuple[str, Any]:
+        """What to translate for a line, perhaps nothing, and what `after` needs to know; None: nothing to do then."""
+
+    def after(self, prepared: Any, translation: Translation, run: Run) -> Translation:  # noqa: ANN401
+        """The line's translation; `run` translates more where that is needed."""
+
+
+Run = Callable[[Iterable[Sequence[str]]], Iterator[Translation]]
+"""Translates chunks of lines, one translation a line, in order."""
+
+
 class Translator:
     """A loaded pair of models with its vocabulary."""
 
@@ -141,23 +203,43 @@ class Translator:
         defaults: DecodingDefaults,
         workers: int = 1,
         model_digest: str = "",
+        splitting: Splitting | None = None,
+        aligner: Callable[[], Aligner] | None = None,
     ) -> None:
         """Put the parts together.
 
         Args:
             workers: cores over which sentences are spread; for engines that use one core a call.
             model_digest: `Bundle.digest` of what was loaded.
+            splitting: how lines are split; without it each is one segment.
+            aligner: loads what alignments need.
         """
         self.engine = engine
         self.vocabulary = vocabulary
         self.defaults = defaults
         self.workers = workers
+        self.splitting = splitting
         self.model_digest = model_digest
+        self._load_aligner = aligner
+        self._aligner: Aligner | None = None
 
     @property
     def has_drafter(self) -> bool:
         """Whether it can speculate."""
         return self.engine.max_draft_length > 0
+
+    @property
+    def aligner(self) -> Aligner:
+        """Loaded when it is first used.
+
+        Raises:
+            UsageError: this translator has none.
+        """
+        if self._aligner is None:
+            if self._load_aligner is None:
+                raise UsageError("--alignment: this translator was made without an aligner")
+            self._aligner = self._load_aligner()
+        return self._aligner
 
     def translate(self, lines: Iterable[str], settings: DecodingSettings, batch_size: int) -> Iterator[Translation]:
         """Translations in the order of the lines, one for each.
@@ -181,43 +263,84 @@ class Translator:
             max_batch_tokens: source tokens decoded at a time, padding included; a longer sentence goes alone.
         """
         settings = settings.checked(self.engine)
+        board = self._board(settings)
         first = 0
         for chunk in chunks:
-            numbered = list(enumerate(chunk, start=first))
-            yield from self._translate_chunk(numbered, settings, batch_size, max_batch_tokens)
+            requests = [
+                request
+                for index, line in enumerate(chunk, start=first)
+                for request in board.open(index, _input_line(line))
+            ]
             first += len(chunk)
+            yield from self._ready(board, settings)
+            for done in self._decode(requests, settings, batch_size, max_batch_tokens):
+                board.close(done)
+                yield from self._ready(board, settings)
 
-    def _translate_chunk(
+    def translate_stream(
         self,
-        chunk: Sequence[tuple[int, str]],
+        lines: LineStream[InputLine],
         settings: DecodingSettings,
         batch_size: int,
-        max_batch_tokens: int | None,
+        max_batch_tokens: int | None = None,
+        first: int = 0,
+        stage: Stage | None = None,
+        lines_have_options: bool = False,
     ) -> Iterator[Translation]:
-        always = settings.reproducible or settings.strategy == "replay"
-        requests = {
-            index: request
-            for index, line in chunk
-            if (request := self.request(index, line, always or isinstance(line, ReproducibleLine)))
-        }
-        finished = self._decode(list(requests.values()), settings, batch_size, max_batch_tokens)
-        hypotheses: dict[int, list[Hypothesis]] = {}
-        for index, line in chunk:
-            if index not in requests:
-                yield Translation(index, line, "", 0.0)
-                continue
-            while index not in hypotheses:
-                done = next(finished)
-                hypotheses[done[0].request.index] = done
-            yield self._translation(line, hypotheses.pop(index), settings)
+        """As `translate`, for lines that are still arriving: each enters the rows in flight as soon as there is room.
 
-    def request(self, index: int, line: str, reproducible: bool = False) -> Request | None:
-        """What is decoded for a line; None if it is blank."""
-        ids = self.vocabulary.encode(line)
-        if not ids:
-            return None
-        limit = int(self.defaults.max_tokens_factor * len(ids)) + self.defaults.max_tokens_offset
-        return Request(index, [*ids, EOS_ID], limit, reproducible)
+        Args:
+            first: the index of the stream's next line.
+            stage: what is done around the translation of a line.
+            lines_have_options: whether a line may ask for reproducibility by itself.
+
+        Raises:
+            SpecmtError: the stream or a line cannot be read, after the translations of all lines before it.
+        """
+        settings = settings.checked(self.engine)
+        board = self._board(settings, first)
+        staged: dict[int, tuple[InputLine, Any]] = {}
+        results: queue.SimpleQueue[Result[list[Hypothesis]]] = queue.SimpleQueue()
+
+        def open_line(index: int, line: InputLine) -> Sequence[Request]:
+            text, prepared = stage.before(line.text) if stage else (line.text, None)
+            if prepared is not None:
+                staged[index], line = (line, prepared), replace(line, text=text)
+            requests = board.open(index, line)
+            if not requests:
+                results.put(Result([]))  # nothing to decode, but perhaps to be written at once
+            return requests
+
+        def again(chunks: Iterable[Sequence[str]]) -> Iterator[Translation]:
+            return self.translate_chunks(chunks, settings, batch_size, max_batch_tokens)
+
+        def finished(translation: Translation) -> Translation:
+            if stage is None or translation.index not in staged:
+                return translation
+            line, prepared = staged.pop(translation.index)
+            made = stage.after(prepared, translation, again)
+            return replace(made, index=translation.index, source=line.text, fields=line.fields)
+
+        window = batch_size * LOOK_AHEAD
+        admission = Admission(lines, open_line, window, self.workers, max_batch_tokens, first)
+
+        plan = _plan(settings, self.engine, always_reproducible(settings) or lines_have_options)
+
+        def work() -> Iterator[list[Hypothesis]]:
+            gate = Gate(admission)
+            for done in self._decode_waiting(gate, plan, settings, batch_size):
+                gate.landed(done[0].request)
+                yield done
+
+        for done in run_in_threads(work, self.workers, results, admission.stop):
+            if done:
+                board.close(done)
+            for translation in self._ready(board, settings):
+                yield finished(translation)
+                admission.finished(translation.index + 1)
+        yield from map(finished, self._ready(board, settings))
+        lines.check()
+        assert board.empty, "a line was opened and not translated"
 
     def _decode(
         self, requests: Sequence[Request], settings: DecodingSettings, batch_size: int, max_batch_tokens: int | None
@@ -225,41 +348,119 @@ class Translator:
         """The hypotheses of each request, best first, as they finish; every worker gets its share of a short queue."""
         workers = max(1, min(self.workers, len(requests)))
         batch_size = min(batch_size, -(-len(requests) // workers))
-        queue = RequestQueue(requests, batch_size, max_batch_tokens)
+        waiting = RequestQueue(requests, batch_size, max_batch_tokens)
+        plan = _plan(settings, self.engine, any(request.reproducible for request in requests))
+        return run_in_parallel(lambda: self._decode_waiting(waiting, plan, settings, batch_size), workers)
 
-        def work() -> Iterator[list[Hypothesis]]:
-            if settings.strategy == "ar" and settings.beam > 1:
-                while batch := queue.take(batch_size, wait=True):
-                    yield from beam_search(self.engine, batch, settings.beam, settings.length_penalty)
-            else:
-                plan = _plan(settings, self.engine, any(request.reproducible for request in requests))
-                yield from ([done] for done in decode(self.engine, queue, plan, batch_size))
+    def _decode_waiting(
+        self, waiting: Waiting, plan: Plan, settings: DecodingSettings, batch_size: int
+    ) -> Iterator[list[Hypothesis]]:
+        if settings.strategy == "ar" and settings.beam > 1:
+            while batch := waiting.take(batch_size, wait=True):
+                yield from beam_search(self.engine, batch, settings.beam, settings.length_penalty)
+        else:
+            yield from ([done] for done in decode(self.engine, waiting, plan, batch_size))
 
-        return run_in_parallel(work, workers)
+    # -- lines to requests and back
 
-    def _translation(self, line: str, hypotheses: list[Hypothesis], settings: DecodingSettings) -> Translation:
+    def _board(self, settings: DecodingSettings, first: int = 0) -> Board:
+        def request(number: int, segment: Segment, given: InputLine) -> Request | None:
+            reproducible = always_reproducible(settings) or bool(given.options.get("reproducible"))
+            return self._request(number, segment, settings.guards, reproducible)
+
+        def part(segment: Segment, hypotheses: Sequence[Hypothesis]) -> Part:
+            return translated(segment, hypotheses[: settings.n_best], settings.length_penalty, self.vocabulary)
+
+        return Board(self._segments(settings), request, part, first)
+
+    def _segments(self, settings: DecodingSettings) -> Callable[[int, str], Sequence[Segment]]:
+        """How lines become segments."""
+        encode, splitting = self.vocabulary.encode, self.splitting
+        most = settings.max_source_tokens or (splitting.max_source_tokens if splitting else None)
+        if splitting is not None and most is not None and settings.split:
+            segmenter = Segmenter(splitting.language, encode, most)
+            return lambda _, line: segmenter.split(line)
+
+        def unsplit(index: int, line: str) -> Sequence[Segment]:
+            segments = whole(line, encode)
+            if most is not None and segments and len(segments[0].ids) > most:
+                raise InputError(
+                    f"line {index + 1}: {len(segments[0].ids)} tokens, at most {most} fit: leave out --no-split, "
+                    "raise --max-source-tokens, or shorten the line"
+                )
+            return segments
+
+        return unsplit
+
+    def request(self, index: int, line: str) -> Request | None:
+        """What is decoded for a line that is not split; None if there is nothing to translate."""
+        segments = whole(line, self.vocabulary.encode)
+        return self._request(index, segments[0], guards=True, reproducible=False) if segments else None
+
+    def _request(self, number: int, segment: Segment, guards: bool, reproducible: bool) -> Request | None:
+        if guards and not self.vocabulary.has_word(segment.ids):
+            return None
+        limit = int(self.defaults.max_tokens_factor * len(segment.ids)) + self.defaults.max_tokens_offset
+        source_repeats = repeats(segment.ids) if guards else None
+        return Request(number, [*segment.ids, EOS_ID], limit, reproducible, source_repeats)
+
+    def _ready(self, board: Board, settings: DecodingSettings) -> Iterator[Translation]:
+        return (self._translation(line, settings) for line in board.ready())
+
+    def _translation(self, line: Line, settings: DecodingSettings) -> Translation:
+        parts, given = line.complete_parts, line.given
         alternatives = tuple(
             Alternative(
-                self.vocabulary.decode(hypothesis.ids),
-                length_normalised(hypothesis.log_prob, len(hypothesis.ids), settings.length_penalty),
+                rendered.text,
+                rendered.score,
+                rendered.ids,
+                rendered.token_log_probs,
+                self._alignment(parts, rendered) if settings.align else (),
             )
-            for hypothesis in hypotheses[: settings.n_best]
+            for rendered in line.renderings(settings.n_best)
         )
-        best = hypotheses[0]
+        best = alternatives[0] if alternatives else Alternative("", 0.0)
+        warnings = [warning for part in parts for warning in part.renderings[0].warnings]
         return Translation(
-            best.request.index,
-            line,
-            alternatives[0].text,
-            alternatives[0].score,
-            tuple(best.ids),
-            tuple(best.iterations),
+            line.index,
+            given.text,
+            best.text,
+            best.score,
+            best.ids,
+            tuple(iteration for part in parts for iteration in part.iterations),
             alternatives if settings.n_best > 1 else (),
-            replay=best.replay if best.request.reproducible and settings.strategy != "spec" else None,
+            tuple(id_ for part in parts for id_ in part.segment.ids),
+            best.token_log_probs,
+            max(len(parts), 1),
+            tuple(dict.fromkeys(warnings)),
+            best.alignment,
+            given.fields,
+            replay=ReplayCounts.total(part.replay for part in parts if part.replay),
         )
+
+    def _alignment(self, parts: Sequence[Part], rendered: Rendered) -> Pairs:
+        """Pairs of words of a line and one of its translations, segment by segment."""
+        chosen = rendered.parts or (rendered,)
+        pairs: list[tuple[int, int]] = []
+        for part, one, (sources, targets) in zip(parts, chosen, word_places(parts, chosen), strict=True):
+            if one.kept:
+                assert isinstance(self.vocabulary, Vocabulary), "what an aligner is made for"
+                found = self.aligner.words(part.segment.ids, one.ids[: one.kept], self.vocabulary)
+                pairs += [(source + sources, target + targets) for source, target in found]
+        return tuple(sorted(set(pairs)))
+
+
+def _input_line(line: str) -> InputLine:
+    return InputLine(line, options={"reproducible": True} if isinstance(line, ReproducibleLine) else {})
+
+
+def always_reproducible(settings: DecodingSettings) -> bool:
+    """Whether every line is decoded reproducibly, asked or not."""
+    return settings.reproducible or settings.strategy == "replay"
 
 
 def _plan(settings: DecodingSettings, engine: AnyEngine, reproducible: bool) -> Plan:
-    """`reproducible`: whether any request is. In an engine whose rows are exact, all of `spec` is."""
+    """`reproducible`: whether any request may be. In an engine whose rows are exact, all of `spec` is."""
     group, in_flight = settings.replay_group, settings.in_flight
     if settings.strategy != "spec":
         strategy = Replay(settings.replay_window, group, settings.trace) if reproducible else Greedy()
@@ -286,11 +487,24 @@ def load_translator(
     bundle = load_bundle(path)
     if engine == "auto":
         engine = "onnx" if bundle.has_graphs and (device, precision) == ("cpu", "fp32") else "torch"
-    if engine == "onnx":
-        loaded, workers = _onnx_engine(bundle, device), threads
-    else:
-        loaded, workers = _torch_engine(bundle, device, precision, threads), 1
-    return Translator(loaded, bundle.vocabulary(), bundle.decoding, workers, bundle.digest)
+    onnx = engine == "onnx"
+    return Translator(
+        _onnx_engine(bundle, device) if onnx else _torch_engine(bundle, device, precision, threads),
+        bundle.vocabulary(),
+        bundle.decoding,
+        threads if onnx else 1,
+        bundle.digest,
+        splitting=Splitting(bundle.source_language, bundle.max_source_tokens),
+        aligner=partial(_aligner, bundle),
+    )
+
+
+def _aligner(bundle: Bundle) -> Aligner:
+    from specmt.weights import load_weights
+
+    if not bundle.is_native:
+        raise UsageError(f"--alignment: {bundle.path} is a converted model; only pairs that specmt trained are aligned")
+    return Aligner(bundle.architecture, load_weights(bundle))
 
 
 def _onnx_engine(bundle: Bundle, device: str) -> AnyEngine:

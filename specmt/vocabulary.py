@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import sentencepiece
 
 BOS_ID, PAD_ID, EOS_ID, UNK_ID, MASK_ID = range(5)
 MASK_PIECE = "[MASK]"
 SPECIAL_PIECES = ("<s>", "<pad>", "</s>", "<unk>", MASK_PIECE)
+
+_WORD = "▁"
+"""How pieces write a blank."""
+# The argument's name changed with sentencepiece 0.2.1.
+_WITH_SURFACES: Any = (
+    {"return_type": "proto"}
+    if hasattr(sentencepiece.SentencePieceProcessor, "_resolve_return_type")
+    else {"out_type": "immutable_proto"}
+)
 
 
 class AnyVocabulary(Protocol):
@@ -28,6 +37,15 @@ class AnyVocabulary(Protocol):
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of target ids. Special ids other than `<unk>` leave no trace."""
+
+    def unknown_symbols(self, text: str) -> list[str]:
+        """What of a line the vocabulary does not have, in order: one entry for each `<unk>` of `encode`."""
+
+    def decode_with(self, ids: Sequence[int], symbols: Sequence[str]) -> str:
+        """As `decode`, with `symbols` in the place of each `<unk>` in turn; what has no symbol is left out."""
+
+    def has_word(self, ids: Sequence[int]) -> bool:
+        """Whether a source token that is known has a letter: else there is nothing to translate."""
 
     def piece(self, id_: int) -> str:
         """A target token as a person reads it."""
@@ -68,6 +86,38 @@ class Vocabulary:
     def decode(self, ids: Sequence[int]) -> str:
         """Detokenised text. Special ids other than `<unk>` leave no trace."""
         return str(self._processor.decode([id_ for id_ in ids if id_ >= UNK_ID and id_ != MASK_ID]))
+
+    def unknown_symbols(self, text: str) -> list[str]:
+        """What of a line no piece has, as it stands there, in order: one entry for each `<unk>` of `encode`.
+
+        One that begins a word comes with a blank before it.
+        """
+        pieces = list(self._processor.encode(text, **_WITH_SURFACES).pieces)
+        return [
+            " " * (before is not None and before.piece == _WORD) + str(piece.surface or piece.piece)
+            for before, piece in zip([None, *pieces], pieces, strict=False)
+            if piece.id == UNK_ID
+        ]
+
+    def decode_with(self, ids: Sequence[int], symbols: Sequence[str]) -> str:
+        """As `decode`, with `symbols` in the place of each `<unk>` in turn; what has no symbol is left out."""
+        left = iter(symbols)
+        text = ""
+        for id_ in ids:
+            if id_ == UNK_ID:
+                symbol = next(left, "")
+                text += symbol.lstrip(" ") if text.endswith(" ") else symbol
+            elif id_ > MASK_ID:
+                text += self.piece(id_).replace(_WORD, " ")
+        return text.strip(" ")
+
+    def has_word(self, ids: Sequence[int]) -> bool:
+        """Whether a piece that is known has a letter: else there is nothing to translate."""
+        return any(id_ > MASK_ID and any(map(str.isalpha, self.piece(id_))) for id_ in ids)
+
+    def starts_word(self, id_: int) -> bool:
+        """Whether a blank stands before the piece, or it is the first."""
+        return self.piece(id_).startswith(_WORD)
 
     def piece(self, id_: int) -> str:
         """The piece as a person reads it: `▁` marks the start of a word."""

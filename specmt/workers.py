@@ -9,13 +9,19 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar, cast
 
 T = TypeVar("T")
 
 
-class _Done:
-    """A worker has nothing left to do."""
+@dataclass(frozen=True)
+class Result(Generic[T]):
+    """What a worker yielded, or that it is done, perhaps with an error."""
+
+    value: T | None
+    done: bool = False
+    error: BaseException | None = None
 
 
 def run_in_parallel(work: Callable[[], Iterator[T]], workers: int) -> Iterator[T]:
@@ -26,19 +32,31 @@ def run_in_parallel(work: Callable[[], Iterator[T]], workers: int) -> Iterator[T
     if workers == 1:
         yield from work()
         return
-    results: queue.Queue[T | Exception | _Done] = queue.Queue()
+    yield from run_in_threads(work, workers, queue.SimpleQueue(), stop=lambda: None)
+
+
+def run_in_threads(
+    work: Callable[[], Iterator[T]], workers: int, results: queue.SimpleQueue[Result[T]], stop: Callable[[], None]
+) -> Iterator[T]:
+    """As `run_in_parallel`, never in the caller's thread.
+
+    Args:
+        results: the caller may put results of its own into it, as `Result`.
+        stop: called when no more results are wanted, so that no worker goes on waiting for something to do.
+    """
     stopping = threading.Event()
 
     def run() -> None:
+        failure: BaseException | None = None
         try:
-            for result in work():
-                results.put(result)
+            for value in work():
+                results.put(Result(value))
                 if stopping.is_set():
                     return
-        except Exception as error:
-            results.put(error)
+        except BaseException as error:  # also what a library written in another language throws
+            failure = error
         finally:
-            results.put(_Done())
+            results.put(Result(None, done=True, error=failure))
 
     threads = [threading.Thread(target=run, daemon=True) for _ in range(workers)]
     for thread in threads:
@@ -47,13 +65,14 @@ def run_in_parallel(work: Callable[[], Iterator[T]], workers: int) -> Iterator[T
     try:
         while running:
             result = results.get()
-            if isinstance(result, _Done):
+            if result.error is not None:
+                raise result.error
+            if result.done:
                 running -= 1
-            elif isinstance(result, Exception):
-                raise result
             else:
-                yield result
+                yield cast(T, result.value)
     finally:
         stopping.set()
+        stop()
         for thread in threads:
             thread.join()

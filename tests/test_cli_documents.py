@@ -8,8 +8,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
+from specmt import __version__
 from specmt.cli import app
 
 ROOT = Path(__file__).parent.parent
@@ -58,3 +60,25 @@ def test_shell_targets_that_the_readme_names_are_in_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text()
     assert targets >= {"demo", "test"}
     assert all(re.search(rf"^{target}:", makefile, flags=re.MULTILINE) for target in targets)
+
+
+def test_the_page_of_the_command_line_is_what_the_program_says() -> None:
+    from generate_cli_docs import TARGET, document
+
+    assert TARGET.read_text(encoding="utf-8") == document(), "run scripts/generate_cli_docs.py"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_says_what_it_does(command: str) -> None:
+    parameters = typer.main.get_command(app).commands[command].params  # type: ignore[attr-defined]
+    assert [parameter.name for parameter in parameters if not parameter.help] == []
+
+
+def test_options_have_the_names_that_other_tools_give_them() -> None:
+    for alias in ("--beam-size", "--lenpen", "--nbest", "--max-tokens", "--max-sentences", "--print-alignment"):
+        assert alias in help_of("translate")
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    done = CliRunner().invoke(app, ["--version"])
+    assert (done.exit_code, done.output) == (0, f"specmt {__version__}\n")

@@ -14,62 +14,112 @@ from specmt.errors import InputError
 from specmt.streams import LineStream
 
 
-@given(st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]))), st.integers(1, 7))
-def test_every_line_comes_out_once_and_in_order(lines: list[str], limit: int) -> None:
-    data = "".join(f"{line}\n" for line in lines).encode()
-    chunks = list(LineStream(io.BytesIO(data), "input").chunks(limit))
-    expected = [line.removesuffix("\r") for line in lines]
-    if expected:
-        expected[0] = expected[0].removeprefix("\ufeff")
-    assert [line for chunk in chunks for line in chunk] == expected
-    assert all(1 <= len(chunk) <= limit for chunk in chunks)
+def raw(line: bytes, number: int) -> bytes:
+    return line
+
+
+def lines_of(stream: LineStream[bytes], limit: int = 100) -> list[bytes]:
+    """All lines, taken as they come."""
+    found: list[bytes] = []
+    while True:
+        with stream.changed:
+            stream.changed.wait_for(lambda: stream._waiting or stream.ended)
+            if stream.ended:
+                return found
+            taken = stream.take(limit)
+            assert 1 <= len(taken) <= limit
+            found += taken
+
+
+class Dribble(io.RawIOBase):
+    """A stream that gives a few bytes at a time."""
+
+    def __init__(self, data: bytes, size: int) -> None:
+        self._data, self._size = io.BytesIO(data), size
+
+    def read(self, size: int = -1) -> bytes:
+        return self._data.read(min(size, self._size))
+
+
+@given(st.lists(st.binary(max_size=8).map(lambda b: b.replace(b"\n", b"\r"))), st.integers(1, 7), st.integers(1, 9))
+def test_every_line_comes_out_once_and_in_order(lines: list[bytes], limit: int, size: int) -> None:
+    expected = [line + b"\n" for line in lines]
+    assert lines_of(LineStream(Dribble(b"".join(expected), size), "input", raw), limit) == expected
 
 
 def test_a_last_line_without_an_end_counts() -> None:
-    assert list(LineStream(io.BytesIO(b"eins\nzwei"), "input").chunks(9)) in ([["eins", "zwei"]], [["eins"], ["zwei"]])
+    assert lines_of(LineStream(io.BytesIO(b"eins\nzwei"), "input", raw)) == [b"eins\n", b"zwei"]
+
+
+def test_lines_are_numbered_from_one() -> None:
+    assert lines_of(LineStream(io.BytesIO(b"a\nb\n\n"), "input", lambda line, number: b"%d" % number)) == [
+        b"1",
+        b"2",
+        b"3",
+    ]
 
 
 def test_a_line_is_given_out_before_the_next_one_is_written() -> None:
     reading, writing = os.pipe()
-    with os.fdopen(reading, "rb") as source, os.fdopen(writing, "wb", buffering=0) as target:
-        chunks = LineStream(source, "pipe").chunks(100)
-        for line in ("eins", "zwei", "drei"):
-            target.write(f"{line}\n".encode())
-            assert next(chunks) == [line]
+    with io.FileIO(reading, "rb") as source, io.FileIO(writing, "wb") as target:
+        stream = LineStream(source, "pipe", raw)
+        for line in (b"eins\n", b"zwei\n", b"drei\n"):
+            target.write(line)
+            with stream.changed:
+                assert stream.changed.wait_for(lambda: stream._waiting, timeout=10)
+                assert stream.take(9) == [line]
         target.close()
-        assert list(chunks) == []
+        assert lines_of(stream) == []
 
 
-def test_what_waits_is_given_out_together() -> None:
-    everything_read = threading.Event()
+def test_no_more_than_a_few_megabytes_are_read_ahead() -> None:
+    class Endless(io.RawIOBase):
+        given = 0
 
-    class Whole(io.BytesIO):
-        def __next__(self) -> bytes:
-            try:
-                return super().__next__()
-            except StopIteration:
-                everything_read.set()
-                raise
+        def read(self, size: int = -1) -> bytes:
+            self.given += size
+            return b"x" * (size - 1) + b"\n"
 
-    stream = LineStream(Whole(b"a\nb\nc\nd\ne\n"), "input")
-    assert everything_read.wait(10)
-    assert list(stream.chunks(3)) == [["a", "b", "c"], ["d", "e"]]
-
-
-def test_lines_before_one_that_is_not_utf8_are_given_out_and_it_is_named() -> None:
-    chunks = LineStream(io.BytesIO(b"eins\nzwei\nM\xfctter\nvier\n"), "input").chunks(2)
-    found = next(chunks)
-    while len(found) < 2:
-        found += next(chunks)
-    assert found == ["eins", "zwei"]
-    with pytest.raises(InputError, match=r"input: line 3: byte 2 is not UTF-8"):
-        next(chunks)
+    source = Endless()
+    stream = LineStream(source, "endless", raw)
+    with stream.changed:
+        assert stream.changed.wait_for(lambda: stream._waiting_bytes >= 1 << 22, timeout=10)
+    before = source.given
+    threading.Event().wait(0.05)
+    assert source.given <= before + (1 << 17)
+    with stream.changed:
+        stream.end()
 
 
-def test_a_stream_that_cannot_be_read_is_an_error_that_names_it() -> None:
+def test_lines_before_one_that_cannot_be_parsed_are_given_out_and_it_is_named() -> None:
+    def ascii_only(line: bytes, number: int) -> bytes:
+        if not line.isascii():
+            raise InputError(f"line {number}")
+        return line
+
+    stream = LineStream(io.BytesIO(b"eins\nzwei\nM\xfctter\nvier\n"), "input", ascii_only)
+    assert lines_of(stream) == [b"eins\n", b"zwei\n"]
+    with pytest.raises(InputError, match="line 3"):
+        stream.check()
+
+
+def test_a_stream_that_cannot_be_read_is_an_error_that_names_it_after_the_lines_before() -> None:
     class Broken(io.BytesIO):
-        def __next__(self) -> bytes:
+        def read(self, size: int | None = -1) -> bytes:
+            if data := super().read(size):
+                return data
             raise OSError(5, "Input/output error")
 
+    stream = LineStream(Broken(b"eins\n"), "tape", raw)
+    assert lines_of(stream) == [b"eins\n"]
     with pytest.raises(InputError, match=r"tape: cannot be read: Input/output error"):
-        list(LineStream(Broken(), "tape").chunks(1))
+        stream.check()
+
+
+@pytest.mark.parametrize(("count", "skipped", "left"), [(0, 0, 3), (2, 2, 1), (3, 3, 0), (9, 3, 0)])
+def test_what_is_skipped_is_not_parsed(count: int, skipped: int, left: int) -> None:
+    numbers: list[int] = []
+    stream = LineStream(io.BytesIO(b"a\nb\nc\n"), "input", lambda line, number: numbers.append(number))
+    assert stream.skip(count) == skipped
+    assert len(lines_of(stream)) == left  # type: ignore[arg-type]
+    assert numbers == list(range(skipped + 1, 4))

@@ -26,10 +26,10 @@ from scripted import (
 
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import UsageError
-from specmt.translator import LOOK_AHEAD, Alternative, DecodingSettings, Translation, Translator, look_ahead
+from specmt.translator import LOOK_AHEAD, DecodingSettings, Translation, Translator, look_ahead
 from specmt.vocabulary import EOS_ID
 
-SPEC = DecodingSettings.from_defaults(DEFAULTS)
+SPEC = replace(DecodingSettings.from_defaults(DEFAULTS), guards=False)
 STRICT = SPEC.strict()
 AR = replace(SPEC, strategy="ar")
 BEAM = replace(AR, beam=3)
@@ -177,7 +177,8 @@ def test_a_trace_is_kept_when_asked_for() -> None:
 def test_n_best_alternatives_are_sorted_and_the_translation_is_the_first() -> None:
     (translation,) = translate([SENTENCES[2]], replace(AR, beam=4, n_best=3))
     assert len(translation.n_best) == 3
-    assert translation.n_best[0] == Alternative(translation.text, translation.score)
+    best = translation.n_best[0]
+    assert (best.text, best.score, best.ids) == (translation.text, translation.score, translation.ids)
     scores = [alternative.score for alternative in translation.n_best]
     assert scores == sorted(scores, reverse=True)
     assert len({alternative.text for alternative in translation.n_best}) == 3
@@ -373,7 +374,7 @@ def test_settings_that_fit_are_given_back(settings: DecodingSettings) -> None:
 
 
 def test_the_defaults_are_the_models_and_strict_is_beta_1() -> None:
-    expected = DecodingSettings("spec", 4, 3, 1.0, beam=1, length_penalty=1.0, n_best=1, trace=False)
+    expected = DecodingSettings("spec", 4, 3, 1.0, beam=1, length_penalty=1.0, n_best=1, trace=False, guards=False)
     assert expected == SPEC
     assert replace(expected, beta=1) == STRICT
 

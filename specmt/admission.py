@@ -1,0 +1,119 @@
+"""Which sentence is decoded next, for a stream whose lines are still arriving.
+
+Sentences enter the rows in flight at every iteration, as soon as they are there. Those that wait are sorted by length
+within a window, longest first and shortest first in turn, so that neighbours in a batch are about equally long where
+one window follows the other, and no sentence waits longer than for its window.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from specmt.decoding import Request
+from specmt.errors import SpecmtError
+from specmt.streams import LineStream
+
+T = TypeVar("T")
+
+
+@dataclass
+class Admission(Generic[T]):
+    """Hands the requests of a stream's lines to workers; each takes through a `Gate` of its own.
+
+    Lines are opened (`open_line`, with the line's index from 0) only when requests are wanted. A line may make any
+    number of requests, none included.
+    """
+
+    lines: LineStream[T]
+    open_line: Callable[[int, T], Sequence[Request]]
+    window: int
+    """Lines that are sorted by length together."""
+    workers: int
+    max_batch_tokens: int | None
+    first: int = 0
+    """Index of the next line."""
+    _requests: deque[Request] = field(default_factory=deque)
+    _longest_first: bool = False
+
+    def __post_init__(self) -> None:
+        self._opened = self._finished = self.first
+
+    @property
+    def _changed(self) -> threading.Condition:
+        return self.lines.changed
+
+    def finished(self, lines: int) -> None:
+        """So many lines in all are done with: what the reader of the output leaves undone is not piled up."""
+        with self._changed:
+            self._finished = lines
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Hand out nothing more."""
+        with self._changed:
+            self._requests.clear()
+            self.lines.end()
+
+    def take(self, count: int, wait: bool, in_flight: Sequence[int]) -> list[Request]:
+        """See `Waiting.take`; `in_flight`: source tokens of each of the taker's rows."""
+        with self._changed:
+            while True:
+                if not self._requests:
+                    self._open_lines()
+                if taken := self._admissible(count, in_flight):
+                    return taken
+                if not wait or (self.lines.ended and not self._requests):
+                    return []
+                self._changed.wait()
+
+    def _open_lines(self) -> None:
+        """Make requests of the lines that have arrived, up to a window of them, unless too many are under way."""
+        room = min(self.window, 4 * self.window - (self._opened - self._finished))
+        requests: list[Request] = []
+        for line in self.lines.take(max(room, 0)):
+            try:
+                requests += self.open_line(self._opened, line)
+            except SpecmtError as error:
+                self.lines.end(error)
+                break
+            self._opened += 1
+        requests.sort(key=lambda request: len(request.source_ids), reverse=self._longest_first)
+        if requests:
+            self._longest_first = not self._longest_first
+        self._requests.extend(requests)
+
+    def _admissible(self, count: int, in_flight: Sequence[int]) -> list[Request]:
+        """The next requests, as many as the budget of tokens allows; each worker gets its share of a few."""
+        taken: list[Request] = []
+        longest = max(in_flight, default=0)
+        share = -(-len(self._requests) // self.workers)
+        while self._requests and len(taken) < min(count, share):
+            rows = len(in_flight) + len(taken)
+            longest = max(longest, len(self._requests[0].source_ids))
+            if self.max_batch_tokens and rows and (rows + 1) * longest > self.max_batch_tokens:
+                break
+            taken.append(self._requests.popleft())
+        return taken
+
+
+@dataclass
+class Gate(Generic[T]):
+    """One worker's `Waiting`: what it took and has not finished is in flight."""
+
+    admission: Admission[T]
+    _in_flight: dict[int, int] = field(default_factory=dict)
+    """Source tokens by the request's index."""
+
+    def take(self, count: int, wait: bool) -> list[Request]:
+        """See `Waiting.take`."""
+        taken = self.admission.take(count, wait, list(self._in_flight.values()))
+        self._in_flight |= {request.index: len(request.source_ids) for request in taken}
+        return taken
+
+    def landed(self, request: Request) -> None:
+        """The request is no longer in flight."""
+        del self._in_flight[request.index]

@@ -1,0 +1,211 @@
+"""A line as segments and requests on the way in, and as one text with its scores on the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from specmt.beam import length_normalised
+from specmt.decoding import Hypothesis, Iteration, ReplayCounts, Request
+from specmt.guards import LineWarning, printable, tokens_before_repeats
+from specmt.inputs import InputLine
+from specmt.segmentation import Segment
+from specmt.vocabulary import EOS_ID, UNK_ID, AnyVocabulary
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A text with what it was made of. `score`: as `Translation.score`; `token_log_probs`: nats, one an id."""
+
+    text: str
+    score: float
+    ids: tuple[int, ...] = ()
+    token_log_probs: tuple[float, ...] = ()
+    warnings: tuple[LineWarning, ...] = ()
+    kept: int = 0
+    """Of the ids, how many the text is made of: not end-of-sentence, nor what a guard left out."""
+    parts: tuple[Rendered, ...] = ()
+    """What a joined text is made of."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A segment and its translations, best first; for one that was copied there is one, without ids."""
+
+    segment: Segment
+    renderings: tuple[Rendered, ...]
+    iterations: tuple[Iteration, ...] = ()
+    replay: ReplayCounts | None = None
+    """What was replayed of a reproducible request that does not speculate."""
+
+
+def copied(segment: Segment) -> Part:
+    """A segment in which nothing can be translated."""
+    return Part(segment, (Rendered(printable(segment.text).strip(), 0.0, warnings=(LineWarning.COPIED,)),))
+
+
+def translated(
+    segment: Segment, hypotheses: Sequence[Hypothesis], length_penalty: float, vocabulary: AnyVocabulary
+) -> Part:
+    """A segment with its hypotheses, best first, as text."""
+    symbols = _symbols(segment, vocabulary)
+    renderings = tuple(_rendered(hypothesis, symbols, length_penalty, vocabulary) for hypothesis in hypotheses)
+    best = hypotheses[0]
+    return Part(segment, renderings, tuple(best.iterations), best.replay if best.replay.replays else None)
+
+
+def _symbols(segment: Segment, vocabulary: AnyVocabulary) -> list[str]:
+    """What stands in the source for each `<unk>`."""
+    return [printable(symbol) for symbol in vocabulary.unknown_symbols(segment.text)] if UNK_ID in segment.ids else []
+
+
+def _rendered(
+    hypothesis: Hypothesis, symbols: Sequence[str], length_penalty: float, vocabulary: AnyVocabulary
+) -> Rendered:
+    ids, request = hypothesis.ids, hypothesis.request
+    guarded = request.source_repeats is not None
+    end = tokens_before_repeats(ids, request.source_repeats) if request.source_repeats is not None else None
+    warnings = [LineWarning.REPETITION] if end is not None else []
+    if end is None and guarded and ids[-1:] != [EOS_ID]:
+        warnings.append(LineWarning.LENGTH_LIMIT)
+    kept = ids[:end]
+    if guarded and (unknown := kept.count(UNK_ID)):
+        text = vocabulary.decode_with(kept, symbols)
+        warnings.append(LineWarning.UNKNOWN_COPIED if unknown <= len(symbols) else LineWarning.UNKNOWN_DROPPED)
+    else:
+        text = vocabulary.decode(kept)
+    score = length_normalised(hypothesis.log_prob, len(ids), length_penalty)
+    count = len(kept) - (kept[-1:] == [EOS_ID])
+    return Rendered(text, score, tuple(ids), tuple(hypothesis.token_log_probs), tuple(warnings), count)
+
+
+def join(parts: Sequence[Part], count: int) -> list[Rendered]:
+    """The best `count` translations of a line, best first; none for a line without parts.
+
+    A joined line's score is the mean of its parts' scores, each weighted by its source tokens; parts that were copied
+    do not count. So the best line has the best parts.
+    """
+    if len(parts) == 1:
+        return list(parts[0].renderings[:count])
+    weights = [len(part.segment.ids) if part.renderings[0].ids else 0 for part in parts]
+    total = sum(weights) or 1
+    lines: list[tuple[float, tuple[Rendered, ...]]] = [(0.0, ())] if parts else []
+    for part, weight in zip(parts, weights, strict=True):
+        longer = [
+            (score + weight * rendered.score / total, (*chosen, rendered))
+            for score, chosen in lines
+            for rendered in part.renderings[:count]
+        ]
+        lines = sorted(longer, key=lambda line: -line[0])[:count]
+    glues = [part.segment.glue for part in parts]
+    return [_joined(score, chosen, glues) for score, chosen in lines]
+
+
+def _joined(score: float, chosen: Sequence[Rendered], glues: Sequence[str]) -> Rendered:
+    texts = [f"{rendered.text}{glue}" for rendered, glue in zip(chosen, glues, strict=True) if rendered.text]
+    return Rendered(
+        "".join(texts).strip(" \n"),
+        score,
+        tuple(id_ for rendered in chosen for id_ in rendered.ids),
+        tuple(log_prob for rendered in chosen for log_prob in rendered.token_log_probs),
+        parts=tuple(chosen),
+    )
+
+
+def word_places(parts: Sequence[Part], renderings: Sequence[Rendered]) -> Iterator[tuple[int, int]]:
+    """Source and target words that stand before each part; a part that nothing parts from the last goes on its word."""
+    source = target = 0
+    for part, rendered in zip(parts, renderings, strict=True):
+        yield source, target
+        joined = not part.segment.glue
+        source += len(part.segment.text.split()) - joined
+        target += len(rendered.text.split()) - (joined and bool(rendered.text))
+
+
+@dataclass
+class Line:
+    """A line under way: its segments, and the part made of each once it is translated."""
+
+    index: int
+    given: InputLine
+    segments: Sequence[Segment]
+    parts: list[Part | None]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every segment is translated."""
+        return None not in self.parts
+
+    def renderings(self, count: int) -> list[Rendered]:
+        """The best `count` translations of a complete line."""
+        return join(self.complete_parts, count)
+
+    @property
+    def complete_parts(self) -> list[Part]:
+        """All parts, in order."""
+        return [part for part in self.parts if part is not None]
+
+
+class Board:
+    """Lines under way: opened as they come, closed segment by segment, given out complete and in order.
+
+    One thread at a time may open, and another may close and ask what is ready.
+    """
+
+    def __init__(
+        self,
+        segments: Callable[[int, str], Sequence[Segment]],
+        request: Callable[[int, Segment, InputLine], Request | None],
+        part: Callable[[Segment, Sequence[Hypothesis]], Part],
+        first: int = 0,
+    ) -> None:
+        """Begin with no lines.
+
+        Args:
+            segments: of a line, given its index; may raise a `SpecmtError`.
+            request: what to decode for a segment of a line, as the given number; None where it is to be copied.
+            part: a segment with its hypotheses, best first.
+            first: the index of the first line.
+        """
+        self._segments = segments
+        self._request = request
+        self._part = part
+        self._lines: dict[int, Line] = {}
+        self._places: dict[int, tuple[int, int]] = {}
+        """The line and the segment of each request under way."""
+        self._requests = 0
+        self._next = first
+
+    def open(self, index: int, given: InputLine) -> list[Request]:
+        """What is to be decoded for a line, perhaps nothing; lines are opened in order."""
+        segments = self._segments(index, given.text)
+        line = Line(index, given, segments, [None] * len(segments))
+        requests = []
+        for place, segment in enumerate(segments):
+            request = self._request(self._requests, segment, given)
+            if request is None:
+                line.parts[place] = copied(segment)
+            else:
+                self._places[self._requests] = index, place
+                requests.append(request)
+                self._requests += 1
+        self._lines[index] = line
+        return requests
+
+    def close(self, hypotheses: Sequence[Hypothesis]) -> None:
+        """A segment is translated: its hypotheses, best first."""
+        index, place = self._places.pop(hypotheses[0].request.index)
+        line = self._lines[index]
+        line.parts[place] = self._part(line.segments[place], hypotheses)
+
+    def ready(self) -> Iterator[Line]:
+        """The lines that come next in order and are complete; each is given out once."""
+        while (line := self._lines.get(self._next)) is not None and line.complete:
+            del self._lines[self._next]
+            self._next += 1
+            yield line
+
+    @property
+    def empty(self) -> bool:
+        """Whether no line is under way."""
+        return not self._lines

@@ -1,0 +1,96 @@
+"""The command line's options that several commands share, and their choices."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DEFAULT_BATCH_SIZE = 32
+DEFAULT_STRATEGIES = "ar,beam5,spec-strict,spec"
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class StrategyName(StrEnum):
+    """How to decode."""
+
+    spec = "spec"
+    replay = "replay"
+    ar = "ar"
+
+
+class ExplainedStrategy(StrEnum):
+    """What `explain` can lay open."""
+
+    spec = "spec"
+    replay = "replay"
+
+
+class InputFormat(StrEnum):
+    """What `translate` reads."""
+
+    text = "text"
+    jsonl = "jsonl"
+
+
+class OnBadBytes(StrEnum):
+    """What to do with bytes that are not UTF-8."""
+
+    STRICT = "strict"
+    REPLACE = "replace"
+
+
+class OutputFormat(StrEnum):
+    """What `translate` writes."""
+
+    text = "text"
+    jsonl = "jsonl"
+    fairseq = "fairseq"
+
+
+class ExplainFormat(StrEnum):
+    """What `explain` writes."""
+
+    text = "text"
+    json = "json"
+
+
+class EngineName(StrEnum):
+    """What runs the networks."""
+
+    auto = "auto"
+    onnx = "onnx"
+    torch = "torch"
+
+
+class Precision(StrEnum):
+    """Of the torch engine."""
+
+    fp32 = "fp32"
+    bf16 = "bf16"
+
+
+ModelOption = Annotated[
+    Path, typer.Option("--model", "-m", help="Model directory (bundle).", show_default="de-en, bundled")
+]
+EngineOption = Annotated[
+    EngineName, typer.Option(help="8-bit integers on CPUs, or torch; auto takes onnx on a CPU if the model has graphs.")
+]
+DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")]
+PrecisionOption = Annotated[Precision, typer.Option(help="Arithmetic of the torch engine.")]
+ThreadsOption = Annotated[int, typer.Option(min=1, help="Cores used.", show_default="all")]
+DraftLengthOption = Annotated[
+    int | None, typer.Option(min=1, help="Tokens drafted an iteration.", show_default="the model's")
+]
+BetaOption = Annotated[int | None, typer.Option(min=1, help="Candidates of the verifier.", show_default="the model's")]
+TauOption = Annotated[float | None, typer.Option(min=0, help="Nats behind the best.", show_default="the model's")]
+StrictOption = Annotated[bool, typer.Option("--strict", help="beta = 1: the very tokens of `--strategy ar`.")]
+ReplayWindowOption = Annotated[
+    int | None, typer.Option(min=1, help="Tokens of a sentence that are replayed at a time.", show_default="16")
+]
+ReplayGroupOption = Annotated[
+    int | None, typer.Option(min=1, help="Sentences in every pass of fixed shape.", show_default="8")
+]

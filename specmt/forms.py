@@ -1,0 +1,122 @@
+"""Forms of output: plain text, JSON objects, fairseq's lines. A pure function from a translation to its lines."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from specmt.cli_options import OutputFormat
+from specmt.translator import Alternative, Translation
+from specmt.vocabulary import EOS_ID, AnyVocabulary
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a translation is written. `n_best` alternatives stand one below the other in text."""
+
+    format: OutputFormat
+    vocabulary: AnyVocabulary
+    n_best: int = 1
+    scores: bool = False
+    """In text: the score and a tab before each translation."""
+    alignment: bool = False
+    """In text: ` ||| ` and pairs of words such as `0-0 1-2` behind each translation."""
+
+    @property
+    def lines_each(self) -> int:
+        """Lines of output for each line of input."""
+        if self.format is OutputFormat.jsonl:
+            return 1
+        if self.format is OutputFormat.text:
+            return self.n_best
+        return 1 + self.n_best * (3 + self.alignment)
+
+    def render(self, translation: Translation) -> str:
+        """`lines_each` lines with their ends."""
+        if self.format is OutputFormat.jsonl:
+            return self._jsonl(translation)
+        # A blank line has no alternatives, but takes as many lines as any other: nothing may shift.
+        blank = Alternative("", 0.0)
+        alternatives = [*(translation.n_best or (_best(translation),)), *[blank] * self.n_best][: self.n_best]
+        lines = (
+            self._text(alternatives) if self.format is OutputFormat.text else self._fairseq(translation, alternatives)
+        )
+        return "".join(f"{line}\n" for line in lines)
+
+    def _text(self, alternatives: Sequence[Alternative]) -> list[str]:
+        lines = []
+        for alternative in alternatives:
+            score = f"{alternative.score:.4f}\t" if self.scores else ""
+            pairs = f" ||| {_pharaoh(alternative)}" if self.alignment else ""
+            lines.append(f"{score}{_one_line(alternative.text)}{pairs}")
+        return lines
+
+    def _jsonl(self, translation: Translation) -> str:
+        record: dict[str, Any] = {
+            **translation.fields,
+            "source": translation.source,
+            "translation": translation.text,
+            "score": translation.score,
+            "iterations": len(translation.iterations),
+            "emitted_tokens": [len(iteration.emitted) for iteration in translation.iterations],
+        }
+        if translation.segments > 1:
+            record["segments"] = translation.segments
+        if translation.warnings:
+            record["warnings"] = list(translation.warnings)
+        if translation.unplaced:
+            record["unplaced"] = list(translation.unplaced)
+        if translation.replay:
+            record["replay"] = asdict(translation.replay)
+        if self.alignment:
+            record["alignment"] = [list(pair) for pair in translation.alignment]
+        if self.n_best > 1:
+            record["n_best"] = [self._alternative(alternative) for alternative in translation.n_best]
+        try:
+            line = json.dumps(record, ensure_ascii=False)
+            line.encode()
+        except UnicodeEncodeError:  # half a surrogate pair in a field that passes through
+            line = json.dumps(record)
+        return line + "\n"
+
+    def _alternative(self, alternative: Alternative) -> dict[str, Any]:
+        record: dict[str, Any] = {"translation": alternative.text, "score": alternative.score}
+        if self.alignment:
+            record["alignment"] = [list(pair) for pair in alternative.alignment]
+        return record
+
+    def _fairseq(self, translation: Translation, alternatives: Sequence[Alternative]) -> list[str]:
+        """As `fairseq-interactive` prints them: S and H in pieces, D as text, scores and P to base 2."""
+        number = translation.index
+        lines = [f"S-{number}\t{self._pieces(translation.source_ids, self.vocabulary.source_piece)}"]
+        for alternative in alternatives:
+            score = round(alternative.score / math.log(2), 6)
+            lines.append(f"H-{number}\t{score}\t{self._pieces(alternative.ids, self.vocabulary.piece)}")
+            lines.append(f"D-{number}\t{score}\t{_one_line(alternative.text)}")
+            log_probs = " ".join(f"{log_prob / math.log(2):.4f}" for log_prob in alternative.token_log_probs)
+            lines.append(f"P-{number}\t{log_probs}")
+            if self.alignment:
+                lines.append(f"A-{number}\t{_pharaoh(alternative)}")
+        return lines
+
+    @staticmethod
+    def _pieces(ids: Sequence[int], piece: Callable[[int], str]) -> str:
+        return " ".join(piece(id_) for id_ in ids if id_ != EOS_ID)
+
+
+def _best(translation: Translation) -> Alternative:
+    return Alternative(
+        translation.text, translation.score, translation.ids, translation.token_log_probs, translation.alignment
+    )
+
+
+def _pharaoh(alternative: Alternative) -> str:
+    return " ".join(f"{source}-{target}" for source, target in alternative.alignment)
+
+
+def _one_line(text: str) -> str:
+    """Line feeds come from JSON sources only; a form of one line a translation has blanks for them."""
+    return " ".join(text.split("\n")) if "\n" in text else text

@@ -1,0 +1,97 @@
+"""Guards against runaway output: what a translation may repeat, and what is copied instead of translated.
+
+They look at nothing but the source's tokens and the verified target tokens, one by one, so they stop `ar` and strict
+`spec` at the same token. What they did stands in `Translation.warnings`.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+MAX_PERIOD = 8
+"""Tokens of the longest phrase whose repetition is noticed."""
+ALLOWED_REPEATS = 4
+"""Times that a phrase may stand in a row, whatever the source."""
+MIN_RUN = 8
+"""Tokens that a run of repeats has at least before it counts: `ha ha ha ha` is no runaway."""
+
+
+class LineWarning(StrEnum):
+    """What happened to a line beyond plain decoding; the values stand in JSONL."""
+
+    REPETITION = "repetition"
+    """The translation repeated itself, was stopped, and the repeats were left out."""
+    LENGTH_LIMIT = "length_limit"
+    """The translation was cut at the most tokens that a source of its length may have."""
+    COPIED = "copied"
+    """Nothing in a sentence is known to the model: it stands as it was."""
+    UNKNOWN_COPIED = "unknown_copied"
+    """Symbols that the model does not know were taken from the source."""
+    UNKNOWN_DROPPED = "unknown_dropped"
+    """The translation had an unknown symbol more than the source: it was left out."""
+
+
+@dataclass
+class RepeatCounter:
+    """How often phrases of up to `MAX_PERIOD` tokens stand in a row at the end of a growing sequence."""
+
+    ids: list[int] = field(default_factory=list)
+    matches: list[int] = field(default_factory=lambda: [0] * (MAX_PERIOD + 1))
+    """By period: how many tokens at the end equal the one a period before."""
+
+    def append(self, id_: int) -> None:
+        """Add a token."""
+        ids, matches = self.ids, self.matches
+        ids.append(id_)
+        for period in range(1, min(MAX_PERIOD, len(ids) - 1) + 1):
+            matches[period] = matches[period] + 1 if id_ == ids[-1 - period] else 0
+
+    def runaway(self, allowed: int) -> int | None:
+        """The tokens of the phrase that stands at the end more than `allowed` times in a row, else None."""
+        if not any(self.matches):
+            return None
+        for period, matches in enumerate(self.matches):
+            if matches >= max(allowed * period, MIN_RUN - period, 1):
+                return period
+        return None
+
+    @property
+    def longest(self) -> int:
+        """The most whole repeats at the end, over all periods; at least 1."""
+        return 1 + max(matches // period for period, matches in enumerate(self.matches) if period)
+
+
+def allowed_repeats(source_repeats: int) -> int:
+    """How often a phrase may stand in a row in a translation: as often as one does in the source, or a few times."""
+    return max(source_repeats, ALLOWED_REPEATS)
+
+
+def repeats(source_ids: Sequence[int]) -> int:
+    """How often a phrase stands in a row, at most."""
+    counter, most = RepeatCounter(), 1
+    for id_ in source_ids:
+        counter.append(id_)
+        most = max(most, counter.longest)
+    return most
+
+
+def tokens_before_repeats(ids: Sequence[int], source_repeats: int) -> int | None:
+    """Target tokens to keep where a phrase runs away: it stands once, or as often as one does in such a source.
+
+    None where none runs away.
+    """
+    counter, allowed = RepeatCounter(), allowed_repeats(source_repeats)
+    kept = source_repeats if source_repeats > ALLOWED_REPEATS else 1
+    for place, id_ in enumerate(ids, start=1):
+        counter.append(id_)
+        if (period := counter.runaway(allowed)) is not None:
+            return place - counter.matches[period] + period * (kept - 1)
+    return None
+
+
+def printable(text: str) -> str:
+    """Text from the source as it may stand in a line of output: control characters and line separators are blanks."""
+    return "".join(" " if unicodedata.category(character) in {"Cc", "Zl", "Zp"} else character for character in text)

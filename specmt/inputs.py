@@ -1,0 +1,117 @@
+"""Lines of input: bytes to text and what travels with it. One line in makes one translation out, whatever its bytes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from specmt.errors import InputError
+from specmt.streams import LineStream
+
+LINE_OPTIONS = frozenset({"reproducible"})
+"""Fields of a JSON line that say how to decode it: they go to `InputLine.options`, not through to the output."""
+
+
+@dataclass(frozen=True)
+class InputLine:
+    """A text to translate, the other fields of its JSON object, and options that hold for this line only."""
+
+    text: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+LineParser = Callable[[bytes, int], InputLine]
+"""A line with its end, and its number from 1, to what it says; raises `InputError` that names the line."""
+
+
+def text_parser(name: str, replace_errors: bool = False) -> LineParser:
+    """For lines of UTF-8: a byte order mark before the first and the LF or CRLF behind each are no part of them.
+
+    Args:
+        name: what errors call the input.
+        replace_errors: U+FFFD for bytes that are not UTF-8; otherwise they are an error.
+    """
+
+    def parse(line: bytes, number: int) -> InputLine:
+        return InputLine(_decoded(line, name, number, replace_errors))
+
+    return parse
+
+
+def jsonl_parser(name: str, replace_errors: bool = False) -> LineParser:
+    """For lines that are JSON objects with the text in `source`; other fields pass through."""
+
+    def parse(line: bytes, number: int) -> InputLine:
+        text = _decoded(line, name, number, replace_errors)
+        place = f"{name}: line {number}"
+        try:
+            record = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else "too deep or too large"
+            raise InputError(f"{place}: not JSON ({reason}); each line must be an object with a `source`") from None
+        if not isinstance(record, dict) or not isinstance(record.get("source"), str):
+            raise InputError(f"{place}: not an object with a text in `source`")
+        source = record.pop("source")
+        options = {key: record.pop(key) for key in LINE_OPTIONS & record.keys()}
+        for key, value in options.items():
+            if not isinstance(value, bool):
+                raise InputError(f"{place}: `{key}` must be true or false")
+        return InputLine(_without_surrogates(source, place, replace_errors), record, options)
+
+    return parse
+
+
+def _decoded(line: bytes, name: str, number: int, replace_errors: bool) -> str:
+    try:
+        text = line.decode("utf-8", errors="replace" if replace_errors else "strict")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{name}: line {number}: byte {error.start + 1} is not UTF-8; convert the text, or use --errors replace"
+        ) from None
+    if number == 1:
+        text = text.removeprefix("\ufeff")
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _without_surrogates(text: str, place: str, replace_errors: bool) -> str:
+    """JSON can write halves of characters, which no text has."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        if not replace_errors:
+            raise InputError(f"{place}: `source` has half a surrogate pair; mend it, or use --errors replace") from None
+        return text.encode("utf-16", errors="surrogatepass").decode("utf-16", errors="replace")
+    return text
+
+
+@contextmanager
+def reading(
+    path: Path | None, parser: Callable[[str, bool], LineParser], replace_errors: bool
+) -> Iterator[LineStream[InputLine]]:
+    """Lines of a file, or of standard input.
+
+    Raises:
+        InputError: it cannot be opened, or is closed.
+    """
+    name = "standard input" if path is None else str(path)
+    if path is None and sys.__stdin__ is None:
+        raise InputError(f"{name}: is closed; redirect it, or use -i FILE")
+    # Unbuffered: a read that is still waiting when the program ends holds no lock.
+    try:
+        stream = FileIO(0, closefd=False) if path is None else FileIO(path)
+    except OSError as error:
+        raise InputError(f"{name}: {(error.strerror or str(error)).lower()}") from None
+    with stream:
+        lines = LineStream(stream, name, parser(name, replace_errors))
+        try:
+            yield lines
+        finally:
+            with lines.changed:
+                lines.end()

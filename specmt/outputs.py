@@ -1,0 +1,223 @@
+"""Where translations go: a stream, a file that appears whole or not at all, or one that a later run goes on with.
+
+Every record is handed to the system whole, at once and unbuffered: what was written is there whatever ends the run.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specmt.errors import InputError, ReaderGoneError
+from specmt.files import atomic_path, write_json
+from specmt.streams import LineStream
+
+_CHUNK = 1 << 20
+
+
+@dataclass
+class Output:
+    """An open output. `finished_before`: lines of input that an earlier run has done."""
+
+    stream: io.FileIO
+    name: str
+    finished_before: int = 0
+
+    def write(self, text: str) -> None:
+        """Write UTF-8, all of it, now.
+
+        Raises:
+            BrokenPipeError: nobody reads it any more.
+            InputError: it cannot be written, as when a disk is full; names the output.
+        """
+        data = memoryview(text.encode())
+        try:
+            while data:
+                data = data[self.stream.write(data) or 0 :]
+        except BrokenPipeError:
+            raise ReaderGoneError from None
+        except OSError as error:
+            raise _unwritable(self.name, error) from None
+
+    def pass_over(self, lines: LineStream[Any]) -> None:
+        """Skip the lines of input that an earlier run has done.
+
+        Raises:
+            InputError: there are fewer.
+        """
+        if (found := lines.skip(self.finished_before)) < self.finished_before:
+            raise InputError(f"{self.name}: holds {self.finished_before} lines, {lines.name} has only {found}")
+
+
+@dataclass(frozen=True)
+class Resumable:
+    """What a later run needs to know to go on with a file.
+
+    `lines_each`: lines of output for each line of input; what an earlier run left incomplete is cut off. `options`: all
+    that changes the output; they must be those with which the file was begun. `source`: the input, where it is a file:
+    what of it was there must not have changed, but it may have grown.
+    """
+
+    lines_each: int
+    options: Mapping[str, Any]
+    source: Path | None
+
+
+def writing(path: Path | None, resumable: Resumable | None) -> AbstractContextManager[Output]:
+    """Standard output, or a file."""
+    if path is None:
+        return standard_output()
+    return whole_file(path) if resumable is None else resumable_file(path, resumable)
+
+
+def _unwritable(name: str, error: OSError) -> InputError:
+    return InputError(f"{name}: cannot be written: {(error.strerror or str(error)).lower()}")
+
+
+@contextmanager
+def standard_output() -> Iterator[Output]:
+    """Standard output.
+
+    Raises:
+        InputError: it is closed.
+    """
+    name = "standard output"
+    if sys.__stdout__ is None:
+        raise InputError(f"{name}: is closed; redirect it, or use -o FILE")
+    with io.FileIO(1, "wb", closefd=False) as stream:
+        yield Output(stream, name)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Output]:
+    """A file that takes its place when the block ends without an exception; a pipe or device is written as it is.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    resolved = path.resolve()  # a link stays a link
+    special = resolved.exists() and not resolved.is_file()
+    try:
+        with (
+            nullcontext(resolved) if special else atomic_path(resolved) as written,
+            io.FileIO(written, "wb") as stream,
+        ):
+            yield Output(stream, str(path))
+    except OSError as error:
+        raise _unwritable(str(path), error) from None
+
+
+@contextmanager
+def resumable_file(path: Path, resumable: Resumable) -> Iterator[Output]:
+    """A file that holds what is finished at any moment, and that the same command goes on with after it was stopped.
+
+    Beside it stands `.NAME.resume`, which says with what options and from which input it was begun.
+
+    Raises:
+        InputError: it cannot be written, another run is writing it, or it belongs to other options or another input.
+    """
+    path = path.resolve()
+    beside = path.with_name(f".{path.name}.resume")
+    begun = _begun(path, beside, resumable.options, resumable.source)
+    try:
+        if begun is not None:
+            write_json(beside, begun)
+        with io.FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "rb+") as stream:
+            _lock(stream, path)
+            finished = _cut_to_records(stream, resumable.lines_each)
+            yield Output(stream, str(path), finished)
+            os.fsync(stream.fileno())
+    except OSError as error:
+        raise _unwritable(str(path), error) from None
+
+
+def _begun(path: Path, beside: Path, options: Mapping[str, Any], source: Path | None) -> dict[str, Any] | None:
+    """What to write beside a file, if anything; refuses a file that was begun otherwise."""
+    now: dict[str, Any] = {"options": dict(options), "input": _fingerprint(source)}
+    now = json.loads(json.dumps(now))
+    if not path.exists() or not path.stat().st_size:
+        return now
+    if not beside.exists():
+        raise InputError(f"{path}: was not begun with --append-resume; move it away, or choose another file")
+    try:
+        before = json.loads(beside.read_text(encoding="utf-8"))
+        options_before, input_before = dict(before["options"]), before["input"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError(f"{beside}: damaged; remove it and {path.name} to begin anew") from None
+    for key in sorted(options_before.keys() | now["options"].keys()):
+        old, new = options_before.get(key), now["options"].get(key)
+        if old != new:
+            raise InputError(
+                f"{path}: was begun with {key} {old}, this run has {new}: use the same, or remove it and {beside.name}"
+            )
+    if input_before == now["input"]:
+        return None
+    if input_before is None or source is None or not _begins_with(source, input_before):
+        raise InputError(
+            f"{source or 'standard input'}: not what {path.name} was begun from; remove {path.name} and {beside.name}"
+        )
+    return now
+
+
+def _fingerprint(source: Path | None) -> dict[str, Any] | None:
+    """Size (bytes) and SHA-256 of an input that is a regular file."""
+    if source is None or not source.is_file():
+        return None
+    size = source.stat().st_size
+    return {"bytes": size, "sha256": _digest(source, size)}
+
+
+def _begins_with(source: Path, before: Mapping[str, Any]) -> bool:
+    """Whether a file still begins with the lines that it had."""
+    size = before["bytes"]
+    if source.stat().st_size < size or _digest(source, size) != before["sha256"]:
+        return False
+    if not size:
+        return True
+    with source.open("rb") as stream:
+        stream.seek(size - 1)
+        return stream.read(1) == b"\n"
+
+
+def _digest(path: Path, size: int) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while size and (data := stream.read(min(_CHUNK, size))):
+            digest.update(data)
+            size -= len(data)
+    return digest.hexdigest()
+
+
+def _lock(stream: io.FileIO, path: Path) -> None:
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        raise InputError(f"{path}: --append-resume needs a regular file")
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError(f"{path}: another run is writing it") from None
+
+
+def _cut_to_records(stream: io.FileIO, lines_each: int) -> int:
+    """Cut off what is behind the last complete record and stand there; how many records there are."""
+    lines, end, place = 0, 0, 0
+    while data := stream.read(_CHUNK):
+        start = 0
+        while (found := data.find(b"\n", start)) >= 0:
+            start = found + 1
+            lines += 1
+            if lines % lines_each == 0:
+                end = place + start
+        place += len(data)
+    stream.truncate(end)
+    stream.seek(end)
+    return lines // lines_each

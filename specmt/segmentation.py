@@ -1,0 +1,119 @@
+"""A line as segments that the model can translate: at sentence ends, failing that at clauses, words, tokens.
+
+Nothing is lost: the texts of a line's segments and what stands between them are the line. Whether a line is split
+depends on nothing but the line, so every strategy, batch and run decodes the same segments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import sentencex
+
+_BLOCK = 100_000
+"""Characters that are searched for sentence ends at a time: lines without end stay cheap."""
+_CLAUSES = (re.compile(r"[;:–—…]\s+|[。；：]"), re.compile(r",\s+|[、，]"), re.compile(r"\s+"))
+"""Where a sentence may be cut, the best places first: after a match."""
+_LONGEST_PIECE = 16
+"""Characters of a token, about: longer stretches are searched for a cut in parts."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of a line, decoded as one sentence. `glue` stood between it and the next one."""
+
+    text: str
+    ids: Sequence[int]
+    """Without end-of-sentence."""
+    glue: str = ""
+
+
+class Segmenter:
+    """Splits lines for a model that was trained on single sentences of at most `max_tokens` tokens."""
+
+    def __init__(self, language: str, encode: Callable[[str], list[int]], max_tokens: int) -> None:
+        """Split lines in `language` (ISO 639-1).
+
+        Args:
+            encode: text to ids.
+            max_tokens: that a segment may have, at least 1; end-of-sentence not counted.
+        """
+        self._language = language
+        self._encode = encode
+        self.max_tokens = max_tokens
+
+    def split(self, line: str) -> list[Segment]:
+        """The segments of a line that have tokens; none for a blank line. Line feeds inside end a segment."""
+        segments: list[Segment] = []
+        for text in self._sentences(line):
+            for part in self._fitting(text):
+                stripped = part.strip()
+                before, _, behind = part.partition(stripped) if stripped else (part, "", "")
+                if segments and before:
+                    segments[-1] = replace(segments[-1], glue=_glue(segments[-1].glue + before))
+                ids = self._encode(stripped)
+                if ids:
+                    segments.append(Segment(stripped, ids, glue=_glue(behind)))
+        return segments
+
+    def _sentences(self, line: str) -> Iterator[str]:
+        """Sentences with the white space behind them, which together are the line."""
+        for paragraph in line.splitlines(keepends=True) if "\n" in line else [line]:
+            for block in _blocks(paragraph):
+                sentences = sentencex.segment(self._language, block)
+                yield from sentences if "".join(sentences) == block else [block]
+
+    def _fitting(self, text: str) -> Iterator[str]:
+        """Parts of a sentence that fit into the model, which together are the sentence."""
+        longest = _LONGEST_PIECE * self.max_tokens
+        while (tokens := len(self._encode(text[:longest].strip()))) > self.max_tokens or len(text) > longest:
+            cut = self._cut(text[:longest], tokens)
+            yield text[:cut]
+            text = text[cut:]
+        yield text
+
+    def _cut(self, text: str, tokens: int) -> int:
+        """Characters up to the best place for a cut; parts are about equally long, and none is longer than allowed."""
+        parts = -(-tokens // self.max_tokens)
+        fits = self._prefix(text, self.max_tokens)
+        wanted = min(fits, len(text) // max(parts, 1)) if parts > 1 else fits
+        for pattern in _CLAUSES:
+            places = [match.end() for match in pattern.finditer(text, 0, fits) if 0 < match.end() <= fits]
+            near = [place for place in places if place >= wanted // 2 and text[:place].strip()]
+            if near:
+                return min(near, key=lambda place: (abs(place - wanted), place))
+        return fits
+
+    def _prefix(self, text: str, tokens: int) -> int:
+        """The most characters, at least one, that make at most so many tokens."""
+        low, high = 1, len(text)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if len(self._encode(text[:middle].strip())) <= tokens:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+
+def whole(line: str, encode: Callable[[str], list[int]]) -> list[Segment]:
+    """A line as the one segment that it is; none for a blank line."""
+    ids = encode(line)
+    return [Segment(line, ids)] if ids else []
+
+
+def _glue(between: str) -> str:
+    """What to put between two translations for what stands between the sources: a line feed, a blank or nothing."""
+    return "\n" if "\n" in between else " " if between else ""
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """Parts of a very long line, cut at white space where there is some."""
+    while len(text) > _BLOCK:
+        blank = re.compile(r"\s").search(text, _BLOCK // 2, _BLOCK)
+        cut = blank.end() if blank else _BLOCK
+        yield text[:cut]
+        text = text[cut:]
+    yield text

@@ -1,0 +1,91 @@
+"""How far a translation is, for the person at the terminal: on stderr, and only if that is one."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from specmt.outputs import Output
+from specmt.translator import Translation
+
+_CHUNK = 1 << 20
+
+
+class Status(Protocol):
+    """Told of each translation when it is written."""
+
+    def __call__(self, translation: Translation) -> None:
+        """One more is written."""
+
+
+class _Counts:
+    """Lines, tokens and iterations so far."""
+
+    def __init__(self) -> None:
+        self.lines = self.tokens = self.iterations = self.warnings = 0
+        self._start = time.perf_counter()
+
+    def add(self, translation: Translation) -> None:
+        self.lines += 1
+        self.tokens += len(translation.ids)
+        self.iterations += len(translation.iterations)
+        self.warnings += bool(translation.warnings)
+
+    def summary(self) -> str:
+        seconds = time.perf_counter() - self._start
+        marked = f", {self.warnings} with warnings (see --format jsonl)" if self.warnings else ""
+        mean = self.tokens / max(self.iterations, 1)
+        return f"{self.lines} lines in {seconds:.1f} s, {mean:.2f} tokens an iteration{marked}"
+
+
+@contextmanager
+def status(source: Path | None, target: Output, quiet: bool) -> Iterator[Status]:
+    """A bar while the block runs and a summary at its end.
+
+    Args:
+        source: the input where it is a file: then the end is known.
+        target: where translations go; on a terminal, a bar would stand between them.
+    """
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
+        yield lambda translation: None
+        return
+    counts = _Counts()
+    if target.stream.isatty() or (source is None and sys.stdin.isatty()):
+        yield counts.add
+    else:
+        with _bar(counts, source, target.finished_before) as show:
+            yield show
+    print(counts.summary(), file=sys.stderr)
+
+
+@contextmanager
+def _bar(counts: _Counts, source: Path | None, done_before: int) -> Iterator[Status]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("lines"), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=_line_count(source), completed=done_before)
+
+        def show(translation: Translation) -> None:
+            counts.add(translation)
+            progress.advance(task)
+
+        yield show
+
+
+def _line_count(source: Path | None) -> int | None:
+    """Lines of a regular file, the last one counted even without an end; None for what cannot be read twice."""
+    if source is None or not source.is_file():
+        return None
+    lines, last = 0, b"\n"
+    with source.open("rb") as stream:
+        while data := stream.read(_CHUNK):
+            lines += data.count(b"\n")
+            last = data[-1:]
+    return lines + (last != b"\n")

@@ -1,0 +1,215 @@
+"""`specmt translate` as a process, with the bundled model: streams, signals, files, forms, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+COMMAND = [sys.executable, "-m", "specmt"]
+SAMPLE = (ROOT / "data" / "sample.de").read_bytes()
+HARD = (
+    "\ufeffEin Hund schläft.\r\n\n   \nZwei Katzen spielen\u2028im Garten.\nEin \x00 Mann.\n😀😀\nEine Frau. Ein Mann."
+).encode()
+
+
+def specmt(*arguments: object, stdin: bytes = b"", limit: str = "") -> subprocess.CompletedProcess[bytes]:
+    command = [*COMMAND, *map(str, arguments)]
+    if limit:
+        command = ["bash", "-c", f'{limit}; exec "$@"', "specmt", *command]
+    return subprocess.run(command, input=stdin, capture_output=True, cwd=ROOT, check=False, timeout=300)
+
+
+def failed(done: subprocess.CompletedProcess[bytes], code: int) -> str:
+    """The one line on stderr of a command that failed with `code`."""
+    lines = done.stderr.decode().splitlines()
+    assert (done.returncode, len(lines)) == (code, 1), done.stderr.decode()
+    assert lines[0].startswith("specmt: ")
+    return lines[0]
+
+
+@contextmanager
+def running(*arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+    """A translation of what is written to it, killed at the end if it still runs."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([*COMMAND, "translate", *map(str, arguments)], cwd=ROOT, bufsize=0, **pipes) as run:  # type: ignore[call-overload]
+        try:
+            yield run
+        finally:
+            run.kill()
+
+
+@pytest.mark.parametrize("options", [(), ("--strict",), ("--strategy", "ar", "--beam", 2), ("--batch-size", 1)])
+def test_lines_of_any_kind_are_a_line_each(options: tuple[object, ...]) -> None:
+    done = specmt("translate", *options, stdin=HARD)
+    assert (done.returncode, done.stderr) == (0, b"")
+    lines = done.stdout.decode().split("\n")
+    assert len(lines) == 8 and lines[-1] == ""
+    assert [lines[1], lines[2], lines[5]] == ["", "", "😀😀"]
+    assert all(lines[place] for place in (0, 3, 4, 6))
+
+
+def test_strict_is_ar_for_lines_of_any_kind_and_any_threads() -> None:
+    data = HARD + b"\n" + SAMPLE + b"nein " * 100
+    greedy = specmt("translate", "--strategy", "ar", "--batch-size", 1, "--threads", 1, stdin=data)
+    strict = specmt("translate", "--strict", "--threads", 3, stdin=data)
+    assert greedy.returncode == strict.returncode == 0
+    assert strict.stdout == greedy.stdout
+
+
+def test_a_line_comes_back_before_the_next_is_typed() -> None:
+    with running("-q") as run:
+        for line, answers in (("Ein Hund schläft.", True), ("", False), ("Eine Katze.", True)):
+            run.stdin.write(f"{line}\n".encode())
+            assert bool(run.stdout.readline().strip()) is answers
+        run.stdin.close()
+        assert run.wait(60) == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_signal_ends_it_with_what_was_finished_written(number: signal.Signals, code: int, busy: bool) -> None:
+    with running("-q") as run:
+        run.stdin.write(b"Ein Hund.\n\nEine Katze.\n")
+        first = [run.stdout.readline() for _ in range(3)]
+        if busy:
+            run.stdin.write(b"Ein Mann mit einem Hut steht vor dem Haus.\n" * 1000)
+            first.append(run.stdout.readline())
+        run.send_signal(number)
+        rest = run.stdout.read()
+        assert run.wait(60) == code
+        assert run.stderr.read() == b""
+        assert all(line.endswith(b"\n") for line in first) and (rest == b"" or rest.endswith(b"\n"))
+
+
+def test_a_reader_that_stops_ends_it_without_a_word(tmp_path: Path) -> None:
+    source = tmp_path / "in.de"
+    source.write_bytes(SAMPLE * 30)
+    with running("-i", source) as run:
+        assert run.stdout.readline()
+        run.stdout.close()
+        assert run.wait(60) == 141
+        assert run.stderr.read() == b""
+
+
+def test_a_person_at_a_terminal_sees_a_bar_and_a_summary_and_a_pipe_does_not(tmp_path: Path) -> None:
+    reading, writing = pty.openpty()
+    command = [*COMMAND, "translate", "-i", "data/sample.de", "-o", str(tmp_path / "out.en")]
+    with subprocess.Popen(command, cwd=ROOT, stderr=writing) as run:
+        os.close(writing)
+        seen = b""
+        try:
+            while data := os.read(reading, 4096):
+                seen += data
+        except OSError:  # how Linux says that the other end is closed
+            pass
+        assert run.wait(60) == 0
+    os.close(reading)
+    count = SAMPLE.count(b"\n")
+    assert f"{count}/{count}".encode() in seen and f"{count} lines in ".encode() in seen
+
+
+def test_a_killed_run_is_gone_on_with(tmp_path: Path) -> None:
+    source, target, whole = tmp_path / "in.de", tmp_path / "out.en", tmp_path / "whole.en"
+    source.write_bytes(SAMPLE * 8)
+    resume = ("translate", "-q", "-i", source, "-o", target, "--append-resume")
+    assert specmt(*resume[:-1], "-o", whole).returncode == 0
+    with subprocess.Popen([*COMMAND, *map(str, resume)], cwd=ROOT) as run:
+        while not (target.exists() and target.stat().st_size > 200):
+            assert run.poll() is None or target.exists()
+        run.kill()
+    target.write_bytes(target.read_bytes()[:-5])
+    other = specmt(*resume, "--strict", "--draft-length", 3)
+    assert "was begun with" in failed(other, 1)
+    assert specmt(*resume).returncode == 0
+    assert target.read_bytes() == whole.read_bytes()
+
+
+def test_json_in_and_out_keeps_fields_and_says_what_happened() -> None:
+    records = [{"id": 1, "source": "Ein Hund schläft. Eine Katze spielt."}, {"source": "😀", "tags": ["x", None]}]
+    data = "".join(f"{json.dumps(record)}\n" for record in records).encode()
+    done = specmt("translate", "--input-format", "jsonl", "--format", "jsonl", "--alignment", stdin=data)
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert {key: first[key] for key in ("id", "source", "segments")} == {**records[0], "segments": 2}
+    assert first["alignment"][0] == [0, 0] and "warnings" not in first
+    assert (second["translation"], second["warnings"], second["tags"]) == ("😀", ["copied"], ["x", None])
+    wrong = specmt("translate", "--input-format", "jsonl", stdin=data + b"Ein Hund\n")
+    assert wrong.stdout.count(b"\n") == 2
+    assert "standard input: line 3: not JSON" in failed(wrong, 1)
+
+
+def test_fairseqs_lines_number_the_lines_of_input() -> None:
+    options = ("--strategy", "ar", "--beam_size", 2, "--nbest", 2, "--format", "fairseq", "--print-alignment")
+    done = specmt("translate", *options, stdin=b"Ein Hund.\n\n")
+    heads = [line.split("\t")[0] for line in done.stdout.decode().splitlines()]
+    assert heads == [f"{kind}-{number}" for number in (0, 1) for kind in "SHDPAHDPA"]
+
+
+def test_a_line_that_is_too_long_is_split_or_named() -> None:
+    line = " ".join(["Ein Hund und eine Katze und"] * 60).encode()
+    split = specmt("translate", "--format", "jsonl", stdin=line)
+    assert json.loads(split.stdout)["segments"] > 2
+    whole = specmt("translate", "--no-split", stdin=b"Ein Hund.\n" + line)
+    assert whole.stdout.count(b"\n") == 1
+    assert "line 2: " in failed(whole, 1) and "--no-split" in whole.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("redirection", "expected"),
+    [
+        (">/dev/full", "standard output: cannot be written: no space left on device"),
+        (">&-", "standard output: is closed"),
+        ("<&-", "standard input: is closed"),
+    ],
+)
+def test_streams_that_cannot_be_used_are_named(redirection: str, expected: str) -> None:
+    assert expected in failed(specmt("translate", stdin=SAMPLE, limit=f"exec {redirection}"), 1)
+
+
+def test_too_little_memory_is_one_line() -> None:
+    done = specmt("translate", "--batch-size", 100_000, stdin=SAMPLE * 200, limit="ulimit -v 1200000")
+    assert "memory" in failed(done, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "expected"),
+    [
+        (("nothing",), 2, "nothing"),
+        (("translate", "--beam", "many"), 2, "--beam"),
+        (("translate", "--append-resume"), 2, "--append-resume needs --output FILE"),
+        (("translate", "-i", "same", "-o", "same", "--append-resume"), 2, "same is the input"),
+        (("translate", "--max-source-tokens", 0), 2, "--max-source-tokens"),
+        (("translate", "-o", "/none/out.en"), 1, "/none/out.en: cannot be written: no such file or directory"),
+    ],
+)
+def test_mistakes_are_one_line_without_a_traceback(arguments: tuple[object, ...], code: int, expected: str) -> None:
+    assert expected in failed(specmt(*arguments), code)
+
+
+def test_a_traceback_is_shown_to_who_asks() -> None:
+    done = specmt("--debug", "translate", "-i", "/none")
+    assert done.returncode == 1
+    assert b"Traceback" in done.stderr and done.stderr.splitlines()[-1] == b"specmt: /none: no such file or directory"
+
+
+def test_shells_can_complete() -> None:
+    start = "import sys; sys.argv = ['specmt']; from specmt.cli import main; main()"
+    asked = {"_SPECMT_COMPLETE": "complete_bash", "COMP_WORDS": "specmt tra", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", start],
+        env={**os.environ, **asked},
+        capture_output=True,
+        cwd=ROOT,
+        check=False,
+        timeout=60,
+    )
+    assert set(done.stdout.split()) >= {b"translate", b"train"}

@@ -1,0 +1,173 @@
+"""Guards: what repeats itself is ended at the same token by ar and strict, what cannot be translated is copied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted import DEFAULTS, SENTENCES, ScriptedEngine, by_position, scripted_translator, tiny_vocabulary
+
+from specmt.guards import (
+    ALLOWED_REPEATS,
+    MAX_PERIOD,
+    LineWarning,
+    RepeatCounter,
+    allowed_repeats,
+    printable,
+    repeats,
+    tokens_before_repeats,
+)
+from specmt.translator import DecodingSettings, Translation
+from specmt.vocabulary import EOS_ID, UNK_ID
+
+SPEC = DecodingSettings.from_defaults(DEFAULTS)
+STRICT = SPEC.strict()
+AR = replace(SPEC, strategy="ar")
+
+
+@dataclass
+class LoopingEngine(ScriptedEngine):
+    """A verifier that goes round a loop of `period` tokens from `start` on, for ever."""
+
+    period: int = 3
+    start: int = 4
+
+    def ranked(self, source: Sequence[int], prefix: Sequence[int]) -> list[int]:
+        if len(prefix) >= self.start + self.period:
+            best = prefix[len(prefix) - self.period]
+            return [best, *(id_ for id_ in super().ranked(source, prefix) if id_ != best)]
+        return super().ranked(source, prefix)
+
+
+@dataclass
+class UnknownEngine(ScriptedEngine):
+    """A verifier that says `<unk>` at the given places."""
+
+    unknown: tuple[int, ...] = ()
+
+    def ranked(self, source: Sequence[int], prefix: Sequence[int]) -> list[int]:
+        usual = super().ranked(source, prefix)
+        return [UNK_ID, *usual[:-1]] if len(prefix) in self.unknown else usual
+
+
+def translate(engine: ScriptedEngine, line: str, settings: DecodingSettings = STRICT) -> Translation:
+    (translation,) = scripted_translator(engine).translate([line], settings, 1)
+    return translation
+
+
+def longest_run(ids: Sequence[int]) -> int:
+    """The most repeats of any phrase at the end, counted the plain way."""
+    most = 1
+    for period in range(1, MAX_PERIOD + 1):
+        count = 1
+        while (count + 1) * period <= len(ids) and ids[-period:] == ids[
+            -(count + 1) * period : -count * period or None
+        ]:
+            count += 1
+        most = max(most, count)
+    return most
+
+
+# -- counting
+
+
+@given(st.lists(st.integers(5, 7), max_size=40))
+def test_counts_are_those_of_looking_back(ids: list[int]) -> None:
+    counter = RepeatCounter()
+    for place, id_ in enumerate(ids, start=1):
+        counter.append(id_)
+        assert counter.longest == longest_run(ids[:place])
+    assert repeats(ids) == max((longest_run(ids[:place]) for place in range(1, len(ids) + 1)), default=1)
+
+
+@pytest.mark.parametrize(
+    ("ids", "source_repeats", "kept"),
+    [
+        ([5, 6, 7, 8], 1, None),
+        ([5, 6] * 4, 1, None),
+        ([5, 6] * 5, 1, 2),
+        ([9, 9, 5, 6] + [5, 6] * 4, 1, 4),
+        ([5] * 7, 1, None),
+        ([5] * 8, 1, 1),
+        ([5] * 8, 8, None),
+        ([5] * 9, 8, 8),
+        ([5, 6, 7] * 5, 2, 3),
+        ([5, 6, 7] * 7, 6, 18),
+        (list(range(10, 18)) * 5, 1, 8),
+        (list(range(10, 19)) * 9, 1, None),
+    ],
+)
+def test_a_phrase_may_stand_a_few_times_or_as_often_as_in_the_source(
+    ids: list[int], source_repeats: int, kept: int | None
+) -> None:
+    assert tokens_before_repeats(ids, source_repeats) == kept
+    assert allowed_repeats(source_repeats) == max(ALLOWED_REPEATS, source_repeats)
+
+
+# -- in translation
+
+
+@pytest.mark.parametrize("period", range(1, MAX_PERIOD + 1))
+@pytest.mark.parametrize("rule", [[0], [0, -1], [0, 0, 1]])
+def test_a_runaway_is_ended_at_the_same_token_by_ar_and_strict_and_reported(period: int, rule: list[int]) -> None:
+    engine = LoopingEngine(by_position(rule), length=lambda source: 10_000, period=period)
+    translator = scripted_translator(engine, replace(DEFAULTS, max_tokens_offset=500))
+    (greedy,) = translator.translate([SENTENCES[0]], AR, 1)
+    (strict,) = translator.translate([SENTENCES[0]], STRICT, 1)
+    assert strict.ids == greedy.ids
+    assert len(greedy.ids) < 4 + period + max(8, 5 * period) + period
+    assert strict.text == greedy.text == tiny_vocabulary().decode(greedy.ids[: 4 + period])
+    assert strict.warnings == greedy.warnings == (LineWarning.REPETITION,)
+
+
+def test_beam_search_is_guarded_too() -> None:
+    engine = LoopingEngine(length=lambda source: 10_000, gaps=(5.0,))
+    translation = translate(engine, SENTENCES[0], replace(AR, beam=2))
+    assert translation.warnings == (LineWarning.REPETITION,)
+    assert translation.text == tiny_vocabulary().decode(translation.ids[:7])
+
+
+def test_without_guards_nothing_is_ended_or_reported() -> None:
+    engine = LoopingEngine(length=lambda source: 10_000)
+    translation = translate(engine, SENTENCES[0], replace(STRICT, guards=False))
+    limit = 2 * len(tiny_vocabulary().encode(SENTENCES[0])) + 10
+    assert len(translation.ids) == limit and translation.warnings == ()
+
+
+def test_the_length_limit_is_reported() -> None:
+    translation = translate(ScriptedEngine(length=lambda source: 10_000), SENTENCES[0])
+    assert translation.warnings == (LineWarning.LENGTH_LIMIT,)
+    assert EOS_ID not in translation.ids
+
+
+def test_an_ordinary_translation_has_no_warnings() -> None:
+    assert translate(ScriptedEngine(), SENTENCES[0]).warnings == ()
+
+
+@pytest.mark.parametrize("line", ["...", "1.000 – 2", "😀😀", "世界"])
+def test_where_nothing_is_known_the_source_stands_and_no_pass_is_run(line: str) -> None:
+    engine = ScriptedEngine()
+    translation = translate(engine, line)
+    assert (translation.text, translation.warnings) == (printable(line).strip(), (LineWarning.COPIED,))
+    assert engine.calls == []
+
+
+def test_unknown_symbols_are_copied_in_order_and_reported() -> None:
+    line = "Ein Mann 😀 spielt ☃ gern"
+    translation = translate(UnknownEngine(unknown=(1, 3)), line)
+    before, between, after = (tiny_vocabulary().decode_with([id_], []) for id_ in translation.ids[:5:2])
+    assert translation.text.replace(" ", "").startswith(f"{before}😀{between}☃{after}".replace(" ", ""))
+    assert translation.warnings == (LineWarning.UNKNOWN_COPIED,)
+
+
+def test_more_unknown_symbols_than_the_source_has_are_left_out_and_reported() -> None:
+    translation = translate(UnknownEngine(unknown=(0, 1, 2)), "Ein 😀 Mann")
+    assert translation.text.count("😀") == 1 and "⁇" not in translation.text
+    assert translation.warnings == (LineWarning.UNKNOWN_DROPPED,)
+
+
+def test_what_is_copied_never_breaks_a_line() -> None:
+    assert printable("a\r\u2028b\x85\x00c") == "a  b  c"

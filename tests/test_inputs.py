@@ -1,0 +1,86 @@
+"""Bytes to lines of input, and what travels with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specmt.errors import InputError
+from specmt.inputs import InputLine, jsonl_parser, reading, text_parser
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(), children, max_size=3),
+    max_leaves=5,
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "number", "text"),
+    [
+        (b"Hund\n", 1, "Hund"),
+        (b"Hund\r\n", 1, "Hund"),
+        (b"Hund", 2, "Hund"),
+        (b"\xef\xbb\xbfHund\n", 1, "Hund"),
+        (b"\xef\xbb\xbfHund\n", 2, "\ufeffHund"),
+        (b"\n", 1, ""),
+        (b"a\rb\r\r\n", 1, "a\rb\r"),
+        ("a\u2028b\x85c\x0bd\x00e\n".encode(), 1, "a\u2028b\x85c\x0bd\x00e"),
+    ],
+)
+def test_only_lf_and_crlf_end_a_line_and_a_mark_before_the_first_is_no_text(
+    line: bytes, number: int, text: str
+) -> None:
+    assert text_parser("input")(line, number) == InputLine(text)
+
+
+def test_bytes_that_are_not_utf8_are_named_or_replaced() -> None:
+    with pytest.raises(
+        InputError, match=r"in\.de: line 7: byte 2 is not UTF-8; convert the text, or use --errors replace"
+    ):
+        text_parser("in.de")(b"M\xfctter\n", 7)
+    assert text_parser("in.de", replace_errors=True)(b"M\xfctter\n", 7) == InputLine("M\ufffdtter")
+
+
+@given(st.binary())
+def test_with_replacement_any_bytes_are_a_text_that_utf8_can_hold(line: bytes) -> None:
+    text = text_parser("input", replace_errors=True)(line, 2).text
+    assert text.encode().decode() == text
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.dictionaries(st.text(), json_values, max_size=4))
+def test_a_json_lines_other_fields_pass_through(source: str, fields: dict[str, object]) -> None:
+    fields.pop("source", None)
+    line = json.dumps({**fields, "source": source}).encode() + b"\n"
+    assert jsonl_parser("input")(line, 3) == InputLine(source, fields)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"Ein Hund", b'"source"', b"[]", b"{}", b'{"source": 1}', b'{"source": null}', b"[" * 100_000, b"1" * 5000],
+)
+def test_what_is_no_object_with_a_source_is_named(line: bytes) -> None:
+    with pytest.raises(InputError, match=r"in\.jsonl: line 4: not "):
+        jsonl_parser("in.jsonl")(line + b"\n", 4)
+
+
+def test_half_a_surrogate_pair_is_named_or_replaced() -> None:
+    line = rb'{"source": "a\ud83db"}'
+    with pytest.raises(InputError, match="line 1: `source` has half a surrogate pair"):
+        jsonl_parser("input")(line, 1)
+    assert jsonl_parser("input", replace_errors=True)(line, 1).text == "a\ufffdb"
+    assert jsonl_parser("input")(rb'{"source": "\ud83d\ude00"}', 1).text == "😀"
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with (
+        pytest.raises(InputError, match=r"none\.de: no such file or directory"),
+        reading(tmp_path / "none.de", text_parser, False),
+    ):
+        pass
+    with pytest.raises(InputError, match="is a directory"), reading(tmp_path, text_parser, False):
+        pass

@@ -1,0 +1,148 @@
+"""Output that is whole, or as much of it as was finished, whatever happened."""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specmt.errors import InputError, ReaderGoneError
+from specmt.outputs import Output, Resumable, resumable_file, whole_file
+from specmt.streams import LineStream
+
+OPTIONS = {"beam": 1, "format": "text"}
+
+
+def resume(
+    target: Path,
+    records: list[str],
+    lines_each: int = 1,
+    options: dict[str, Any] = OPTIONS,
+    source: Path | None = None,
+    stop: int | None = None,
+) -> int:
+    """Write the records that are not there yet, at most `stop` of them; how many there were."""
+    with resumable_file(target, Resumable(lines_each, options, source)) as output:
+        for record in records[output.finished_before :][:stop]:
+            output.write(record)
+        return output.finished_before
+
+
+records_of = {
+    1: ["eins\n", "\n", "zwei ü\n", "drei\n"],
+    2: ["a\nb\n", "\n\n", "ü\nc\n"],
+    3: ["S\nH\nD\n", "\n\n\n"],
+}
+
+
+@given(st.sampled_from(list(records_of)), st.integers(0, 40), st.booleans())
+def test_cut_at_any_byte_it_goes_on_to_the_same_end(lines_each: int, cut: int, torn: bool) -> None:
+    records = records_of[lines_each]
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "out.en"
+        assert resume(target, records, lines_each) == 0
+        whole = target.read_bytes()
+        assert whole == "".join(records).encode()
+        target.write_bytes(whole[:cut] + (b"\xc3" if torn and cut < len(whole) else b""))
+        assert resume(target, records, lines_each) <= len(records)
+        assert target.read_bytes() == whole
+
+
+def test_what_is_finished_is_there_before_the_run_ends(tmp_path: Path) -> None:
+    target = tmp_path / "out.en"
+    with resumable_file(target, Resumable(1, OPTIONS, None)) as output:
+        output.write("eins\n")
+        assert target.read_bytes() == b"eins\n"
+
+
+def test_a_run_that_ended_goes_on_where_the_input_has_grown(tmp_path: Path) -> None:
+    source, target = tmp_path / "in.de", tmp_path / "out.en"
+    source.write_bytes(b"1\n2\n")
+    resume(target, ["a\n", "b\n"], source=source)
+    source.write_bytes(b"1\n2\n3\n")
+    assert resume(target, ["a\n", "b\n", "c\n"], source=source) == 2
+    assert target.read_bytes() == b"a\nb\nc\n"
+    assert resume(target, ["a\n", "b\n", "c\n"], source=source) == 3
+
+
+@pytest.mark.parametrize("changed", [b"1\nX\n", b"1\n", b"", b"1\n2\n3"])
+def test_another_input_is_refused(tmp_path: Path, changed: bytes) -> None:
+    source, target = tmp_path / "in.de", tmp_path / "out.en"
+    source.write_bytes(b"1\n2" if changed.endswith(b"3") else b"1\n2\n")
+    resume(target, ["a\n"], source=source)
+    source.write_bytes(changed)
+    with pytest.raises(InputError, match=r"in\.de: not what out\.en was begun from"):
+        resume(target, ["a\n"], source=source)
+    assert target.read_bytes() == b"a\n"
+
+
+def test_other_options_are_refused_by_name(tmp_path: Path) -> None:
+    target = tmp_path / "out.en"
+    resume(target, ["a\n"])
+    with pytest.raises(InputError, match=r"out\.en: was begun with beam 1, this run has 5"):
+        resume(target, ["b\n"], options={**OPTIONS, "beam": 5})
+    assert target.read_bytes() == b"a\n"
+
+
+def test_a_file_that_was_not_begun_so_is_refused_and_kept(tmp_path: Path) -> None:
+    target = tmp_path / "out.en"
+    target.write_bytes(b"mine\n")
+    with pytest.raises(InputError, match="was not begun with --append-resume"):
+        resume(target, ["a\n"])
+    assert target.read_bytes() == b"mine\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.en"]
+
+
+def test_two_runs_at_a_time_are_refused(tmp_path: Path) -> None:
+    target = tmp_path / "out.en"
+    with resumable_file(target, Resumable(1, OPTIONS, None)) as output:
+        output.write("a\n")
+        with pytest.raises(InputError, match="another run is writing it"):
+            resume(target, ["b\n"])
+    assert target.read_bytes() == b"a\n"
+
+
+def test_more_output_than_input_is_an_error() -> None:
+    lines = LineStream(io.BytesIO(b"a\nb\n"), "in.de", lambda line, number: line)
+    with pytest.raises(InputError, match=r"out\.en: holds 3 lines, in\.de has only 2"):
+        Output(io.FileIO("/dev/null", "wb"), "out.en", finished_before=3).pass_over(lines)
+
+
+def test_a_whole_file_appears_at_the_end_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "out.en"
+    with whole_file(target) as output:
+        output.write("a\n")
+        assert not target.exists()
+    assert target.read_bytes() == b"a\n"
+    broken_off = whole_file(target)
+    broken_off.__enter__().write("b\n")
+    assert not broken_off.__exit__(LookupError, LookupError(), None)
+    assert target.read_bytes() == b"a\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.en"]
+
+
+def test_a_full_disk_is_a_line_that_names_the_file() -> None:
+    with (
+        pytest.raises(InputError, match="/dev/full: cannot be written: no space left on device"),
+        whole_file(Path("/dev/full")) as output,
+    ):
+        output.write("a\n")
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    for opened in (whole_file(tmp_path / "none/out"), resumable_file(tmp_path / "none/out", Resumable(1, {}, None))):
+        with pytest.raises(InputError, match="none/out: cannot be written: no such file or directory"), opened:
+            pass
+
+
+def test_a_reader_that_has_gone_is_told_apart(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with io.FileIO(writing, "wb") as stream, pytest.raises(ReaderGoneError):
+        Output(stream, "pipe").write("a\n")

@@ -1,0 +1,104 @@
+"""Lines as segments: nothing is lost, everything fits, sentences end where sentences end."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted import SENTENCES, tiny_vocabulary
+
+from specmt.segmentation import Segment, Segmenter, whole
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
+german = st.lists(st.sampled_from([*SENTENCES, "Ja", "z. B.", "…", "Wie?", "\n", " ", "Dr."]), max_size=8).map(" ".join)
+
+
+def letters(line: str) -> list[int]:
+    """An encoding without surprises: a token each character that is not white space."""
+    return [ord(character) for character in line if not character.isspace()]
+
+
+def split(line: str, max_tokens: int = 1000) -> list[str]:
+    return [segment.text for segment in Segmenter("de", letters, max_tokens).split(line)]
+
+
+@given(texts | german, st.integers(1, 40))
+def test_no_character_but_white_space_is_lost(line: str, max_tokens: int) -> None:
+    segments = Segmenter("de", letters, max_tokens).split(line)
+    joined = "".join(f"{segment.text}{segment.glue}" for segment in segments)
+    assert letters(joined) == letters(line)
+    assert joined.split() == line.split()
+
+
+@given(texts | german, st.integers(1, 40))
+def test_every_segment_fits_and_has_the_ids_of_its_text(line: str, max_tokens: int) -> None:
+    for segment in Segmenter("de", letters, max_tokens).split(line):
+        assert 1 <= len(segment.ids) <= max_tokens
+        assert segment.ids == letters(segment.text)
+
+
+@given(texts | german, st.integers(4, 40))
+def test_every_segment_fits_in_the_pieces_of_a_tokenizer(line: str, max_tokens: int) -> None:
+    encode = tiny_vocabulary().encode
+    for segment in Segmenter("de", encode, max_tokens).split(line):
+        assert len(segment.ids) <= max_tokens or len(segment.text) == 1
+        assert segment.ids == encode(segment.text)
+
+
+@given(german)
+def test_splitting_a_segment_again_changes_nothing(line: str) -> None:
+    for text in split(line, 40):
+        assert split(text, 40) == [text]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("", []),
+        ("  \t ", []),
+        ("Ein Satz.", ["Ein Satz."]),
+        ("Ein Mann geht. Ein Hund bellt.", ["Ein Mann geht.", "Ein Hund bellt."]),
+        ("Was?  Ja! Gut.", ["Was?", "Ja!", "Gut."]),
+        ("Dr. Meier kam am 3. Mai um 5.30 Uhr.", ["Dr. Meier kam am 3. Mai um 5.30 Uhr."]),
+        ("Das kostet z. B. 3.000 Euro.", ["Das kostet z. B. 3.000 Euro."]),
+        ("„Komm!“, sagte er.", ["„Komm!“, sagte er."]),
+        ("Eins\nzwei", ["Eins", "zwei"]),
+    ],
+)
+def test_sentences_end_where_a_reader_ends_them(line: str, expected: list[str]) -> None:
+    assert split(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("ein Hund; eine Katze", ["ein Hund;", "eine Katze"]),
+        ("ein Hund, eine Katze", ["ein Hund,", "eine Katze"]),
+        ("ein Hund und, eine; Katze", ["ein Hund und, eine;", "Katze"]),
+        ("einige Hunde Katzen", ["einige", "Hunde Katzen"]),
+        ("abcdefghijklmnopqrstuvwxyz", ["abcdefghijklmnop", "qrstuvwxyz"]),
+    ],
+)
+def test_what_is_too_long_is_cut_at_clauses_else_words_else_anywhere(line: str, expected: list[str]) -> None:
+    assert split(line, 16) == expected
+
+
+def test_glue_is_what_stood_between() -> None:
+    segments = Segmenter("de", letters, 4).split("abcdef\ngh ij")
+    assert segments == [
+        Segment("abcd", letters("abcd"), ""),
+        Segment("ef", letters("ef"), "\n"),
+        Segment("gh", letters("gh"), " ") if len(segments) == 4 else Segment("gh ij", letters("ghij"), ""),
+        *segments[3:],
+    ]
+
+
+@pytest.mark.parametrize("unit", ["a", ".", " ", '"', "😀", "\x00", "a. "])
+def test_a_long_line_takes_time_in_proportion(unit: str) -> None:
+    line = (unit * 200_000)[:200_000]
+    assert letters("".join(split(line, 80))) == letters(line)
+
+
+def test_unsplit_a_line_is_one_segment_as_it_stands() -> None:
+    assert whole(" Eins. Zwei. ", letters) == [Segment(" Eins. Zwei. ", letters("Eins.Zwei."))]
+    assert whole("  ", letters) == []
