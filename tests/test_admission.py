@@ -41,7 +41,12 @@ def stream_of(data: bytes) -> LineStream[InputLine]:
 
 def translator(engine: ScriptedEngine, workers: int = 1, max_source_tokens: int = 200) -> Translator:
     return Translator(
-        engine, tiny_vocabulary(), DEFAULTS, workers, splitting=Splitting("de", max_source_tokens), model_digest="scripted"
+        engine,
+        tiny_vocabulary(),
+        DEFAULTS,
+        workers,
+        splitting=Splitting("de", max_source_tokens),
+        model_digest="scripted",
     )
 
 

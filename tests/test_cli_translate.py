@@ -10,7 +10,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +43,11 @@ def failed(done: subprocess.CompletedProcess[bytes], code: int) -> str:
 def running(*arguments: object) -> Iterator[subprocess.Popen[bytes]]:
     """A translation of what is written to it, killed at the end if it still runs."""
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen([*COMMAND, "translate", *map(str, arguments)], cwd=ROOT, bufsize=0, **pipes) as run:  # type: ignore[call-overload]
+    # A shell's background job ignores Ctrl-C, and so do its children unless they are told otherwise.
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    command = [*COMMAND, "translate", *map(str, arguments)]
+    settings: Any = {"cwd": ROOT, "bufsize": 0, "preexec_fn": heed, **pipes}
+    with subprocess.Popen(command, **settings) as run:
         try:
             yield run
         finally:
