@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SMOKE = ROOT / "data" / "smoke"
-STAGES = ("tokenizer", "binarise", "verifier", "distil", "drafter", "export", "evaluate")
+STAGES = ("tokenizer", "binarise", "verifier", "refine", "distil", "drafter", "export", "evaluate")
 
 
 def specmt(*arguments: object, stdin: bytes = b"", check: bool = True) -> subprocess.CompletedProcess[bytes]:
