@@ -41,17 +41,25 @@ class RepeatCounter:
     ids: list[int] = field(default_factory=list)
     matches: list[int] = field(default_factory=lambda: [0] * (MAX_PERIOD + 1))
     """By period: how many tokens at the end equal the one a period before."""
+    repeating: bool = False
+    """Whether any does."""
 
     def append(self, id_: int) -> None:
         """Add a token."""
         ids, matches = self.ids, self.matches
+        is_new = id_ not in ids[-MAX_PERIOD:]
         ids.append(id_)
+        if is_new:  # the usual case, and cheap
+            if self.repeating:
+                self.matches, self.repeating = [0] * (MAX_PERIOD + 1), False
+            return
+        self.repeating = True
         for period in range(1, min(MAX_PERIOD, len(ids) - 1) + 1):
             matches[period] = matches[period] + 1 if id_ == ids[-1 - period] else 0
 
     def runaway(self, allowed: int) -> int | None:
         """The tokens of the phrase that stands at the end more than `allowed` times in a row, else None."""
-        if not any(self.matches):
+        if not self.repeating:
             return None
         for period, matches in enumerate(self.matches):
             if matches >= max(allowed * period, MIN_RUN - period, 1):
@@ -74,7 +82,8 @@ def repeats(source_ids: Sequence[int]) -> int:
     counter, most = RepeatCounter(), 1
     for id_ in source_ids:
         counter.append(id_)
-        most = max(most, counter.longest)
+        if counter.repeating:
+            most = max(most, counter.longest)
     return most
 
 
