@@ -152,7 +152,13 @@ def translated(translator: Translator, data: bytes, settings: DecodingSettings, 
 
 def fuzz_real(rng: random.Random, count: int) -> None:
     """Lines through the command line and the model."""
-    options = (["--strict"], [], ["--strategy", "ar"], ["--format", "jsonl"], ["--strategy", "ar", "--beam", "3"])
+    options: tuple[list[str], ...] = (
+        ["--strict"],
+        [],
+        ["--strategy", "ar"],
+        ["--format", "jsonl"],
+        ["--strategy", "ar", "--beam", "3"],
+    )
     done, turn = 0, 0
     while done < count:
         lines = min(rng.randrange(50, 200), count - done)

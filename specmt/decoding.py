@@ -16,7 +16,7 @@ import numpy as np
 
 from specmt.drafting import draft_and_verify
 from specmt.engines.base import AnyEngine, Candidates, FloatArray, IntArray, Rows, step
-from specmt.guards import RepeatCounter, allowed_repeats
+from specmt.guards import END_RUN, RepeatCounter, allowed_repeats
 from specmt.verification import blank, check
 from specmt.vocabulary import EOS_ID
 
@@ -86,10 +86,10 @@ class Hypothesis:
         return len(new)
 
     def _before_runaway(self, ids: Sequence[int], allowed: int) -> int:
-        """How many of the next tokens may be appended: up to the one with which a phrase stands too often in a row."""
+        """How many of the next tokens may be appended: up to the one with which a phrase has run away for too long."""
         for place, id_ in enumerate(ids, start=1):
             self.repeats.append(id_)
-            if self.repeats.runaway(allowed) is not None:
+            if self.repeats.runaway(allowed, END_RUN) is not None:
                 self.runaway = True
                 return place
         return len(ids)

@@ -367,8 +367,8 @@ class Translator:
         chosen = rendered.parts or (rendered,)
         pairs: list[tuple[int, int]] = []
         for part, one, (sources, targets) in zip(parts, chosen, word_places(parts, chosen), strict=True):
-            if one.kept:
-                found = self.aligner.words(part.segment.ids, one.ids[: one.kept], self.vocabulary)
+            if one.kept_ids:
+                found = self.aligner.words(part.segment.ids, one.kept_ids, self.vocabulary)
                 pairs += [(source + sources, target + targets) for source, target in found]
         return tuple(sorted(set(pairs)))
 

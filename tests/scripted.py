@@ -18,7 +18,7 @@ import numpy as np
 
 from specmt.bundle import DecodingDefaults
 from specmt.decoding import Hypothesis, Request, Strategy, decode
-from specmt.engines.base import Candidates, Engine, FloatArray, IntArray, Lattice
+from specmt.engines.base import AnyEngine, Candidates, FloatArray, IntArray, Lattice
 from specmt.translator import Translator
 from specmt.vocabulary import EOS_ID, MASK_ID, Vocabulary, train_vocabulary
 
@@ -98,7 +98,8 @@ class ScriptedEngine:
         """Log-probabilities (nats) of `ranked`, shape (vocabulary_size - FIRST_PIECE_ID + 1,)."""
         gap = self.gaps[_hash(prefix, source) % len(self.gaps)]
         scores = -gap * np.arange(self.vocabulary_size - FIRST_PIECE_ID + 1)
-        return (scores - np.log(np.exp(scores).sum())).astype(np.float32)
+        log_probs: FloatArray = (scores - np.log(np.exp(scores).sum())).astype(np.float32)
+        return log_probs
 
     def greedy(self, source: Sequence[int], max_tokens: int) -> list[int]:
         """The verifier's greedy output, end-of-sentence included unless the limit comes first."""
@@ -202,7 +203,9 @@ class Arrivals:
         return taken
 
 
-def decoded(engine: Engine, requests: Iterable[Request], strategy: Strategy, batch_size: int) -> dict[int, Hypothesis]:
+def decoded(
+    engine: AnyEngine, requests: Iterable[Request], strategy: Strategy, batch_size: int
+) -> dict[int, Hypothesis]:
     """Every request's hypothesis, by the request's index."""
     hypotheses = list(decode(engine, Arrivals(requests), strategy, batch_size))
     by_index = {hypothesis.request.index: hypothesis for hypothesis in hypotheses}
