@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from specmt.beam import length_normalised
 from specmt.decoding import Hypothesis, Iteration, ReplayCounts, Request
-from specmt.guards import LineWarning, printable, tokens_before_repeats
+from specmt.guards import LineWarning, printable, without_repeats
 from specmt.inputs import InputLine
 from specmt.segmentation import Segment
 from specmt.vocabulary import EOS_ID, UNK_ID, AnyVocabulary
@@ -22,8 +22,8 @@ class Rendered:
     ids: tuple[int, ...] = ()
     token_log_probs: tuple[float, ...] = ()
     warnings: tuple[LineWarning, ...] = ()
-    kept: int = 0
-    """Of the ids, how many the text is made of: not end-of-sentence, nor what a guard left out."""
+    kept_ids: tuple[int, ...] = ()
+    """What the text is made of: not end-of-sentence, nor what a guard left out."""
     parts: tuple[Rendered, ...] = ()
     """What a joined text is made of."""
 
@@ -64,19 +64,19 @@ def _rendered(
 ) -> Rendered:
     ids, request = hypothesis.ids, hypothesis.request
     guarded = request.source_repeats is not None
-    end = tokens_before_repeats(ids, request.source_repeats) if request.source_repeats is not None else None
-    warnings = [LineWarning.REPETITION] if end is not None else []
-    if end is None and guarded and ids[-1:] != [EOS_ID]:
+    collapsed = without_repeats(ids, request.source_repeats) if request.source_repeats is not None else None
+    warnings = [LineWarning.REPETITION] if collapsed is not None else []
+    if guarded and not hypothesis.runaway and ids[-1:] != [EOS_ID]:
         warnings.append(LineWarning.LENGTH_LIMIT)
-    kept = ids[:end]
+    kept = ids if collapsed is None else collapsed
     if guarded and (unknown := kept.count(UNK_ID)):
         text = vocabulary.decode_with(kept, symbols)
         warnings.append(LineWarning.UNKNOWN_COPIED if unknown <= len(symbols) else LineWarning.UNKNOWN_DROPPED)
     else:
         text = vocabulary.decode(kept)
     score = length_normalised(hypothesis.log_prob, len(ids), length_penalty)
-    count = len(kept) - (kept[-1:] == [EOS_ID])
-    return Rendered(text, score, tuple(ids), tuple(hypothesis.token_log_probs), tuple(warnings), count)
+    words = tuple(kept[:-1] if kept[-1:] == [EOS_ID] else kept)
+    return Rendered(text, score, tuple(ids), tuple(hypothesis.token_log_probs), tuple(warnings), words)
 
 
 def join(parts: Sequence[Part], count: int) -> list[Rendered]:

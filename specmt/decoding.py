@@ -16,7 +16,7 @@ import numpy as np
 
 from specmt.drafting import draft_and_verify
 from specmt.engines.base import AnyEngine, Candidates, FloatArray, IntArray, Rows, Speculation, step
-from specmt.guards import RepeatCounter, allowed_repeats
+from specmt.guards import END_RUN, RepeatCounter, allowed_repeats
 from specmt.verification import blank, check
 from specmt.vocabulary import EOS_ID
 
@@ -126,7 +126,8 @@ class Hypothesis:
         self.token_log_probs.append(log_prob)
         if self.request.source_repeats is not None:
             self.repeats.append(id_)
-            self.runaway = self.repeats.runaway(allowed_repeats(self.request.source_repeats)) is not None
+            allowed = allowed_repeats(self.request.source_repeats)
+            self.runaway = self.repeats.runaway(allowed, END_RUN) is not None
         return not self.runaway
 
 

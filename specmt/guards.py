@@ -16,14 +16,16 @@ MAX_PERIOD = 8
 ALLOWED_REPEATS = 4
 """Times that a phrase may stand in a row, whatever the source."""
 MIN_RUN = 8
-"""Tokens that a run of repeats has at least before it counts: `ha ha ha ha` is no runaway."""
+"""Tokens that a run of repeats has at least before it is left out: `ha ha ha ha` is no runaway."""
+END_RUN = 24
+"""Tokens of a run of repeats that ends a translation; from shorter ones, models recover."""
 
 
 class LineWarning(StrEnum):
     """What happened to a line beyond plain decoding; the values stand in JSONL."""
 
     REPETITION = "repetition"
-    """The translation repeated itself, was stopped, and the repeats were left out."""
+    """The translation repeated itself; the repeats were left out, and it was ended if they were many."""
     LENGTH_LIMIT = "length_limit"
     """The translation was cut at the most tokens that a source of its length may have."""
     COPIED = "copied"
@@ -57,12 +59,12 @@ class RepeatCounter:
         for period in range(1, min(MAX_PERIOD, len(ids) - 1) + 1):
             matches[period] = matches[period] + 1 if id_ == ids[-1 - period] else 0
 
-    def runaway(self, allowed: int) -> int | None:
-        """The tokens of the phrase that stands at the end more than `allowed` times in a row, else None."""
+    def runaway(self, allowed: int, tokens: int) -> int | None:
+        """The tokens of a phrase that stands more than `allowed` times in a row at the end, in a run of `tokens`."""
         if not self.repeating:
             return None
         for period, matches in enumerate(self.matches):
-            if matches >= max(allowed * period, MIN_RUN - period, 1):
+            if matches >= max(allowed * period, tokens - period, 1):
                 return period
         return None
 
@@ -87,18 +89,25 @@ def repeats(source_ids: Sequence[int]) -> int:
     return most
 
 
-def tokens_before_repeats(ids: Sequence[int], source_repeats: int) -> int | None:
-    """Target tokens to keep where a phrase runs away: it stands once, or as often as one does in such a source.
+def without_repeats(ids: Sequence[int], source_repeats: int) -> list[int] | None:
+    """Target ids with each phrase that runs away standing once, or as often as one does in such a source.
 
     None where none runs away.
     """
-    counter, allowed = RepeatCounter(), allowed_repeats(source_repeats)
-    kept = source_repeats if source_repeats > ALLOWED_REPEATS else 1
-    for place, id_ in enumerate(ids, start=1):
-        counter.append(id_)
-        if (period := counter.runaway(allowed)) is not None:
-            return place - counter.matches[period] + period * (kept - 1)
-    return None
+    allowed = allowed_repeats(source_repeats)
+    times = source_repeats if source_repeats > ALLOWED_REPEATS else 1
+    counter, kept, place, found = RepeatCounter(), list[int](), 0, False
+    while place < len(ids):
+        counter.append(ids[place])
+        kept.append(ids[place])
+        place += 1
+        if (period := counter.runaway(allowed, MIN_RUN)) is not None:
+            found = True
+            del kept[len(kept) - counter.matches[period] + period * (times - 1) :]
+            while place < len(ids) and ids[place] == ids[place - period]:
+                place += 1
+            counter = RepeatCounter()
+    return kept if found else None
 
 
 def printable(text: str) -> str:

@@ -16,7 +16,7 @@ _BLOCK = 100_000
 """Characters that are searched for sentence ends at a time: lines without end stay cheap."""
 _CLAUSES = (re.compile(r"[;:–—…]\s+|[。；：]"), re.compile(r",\s+|[、，]"), re.compile(r"\s+"))
 """Where a sentence may be cut, the best places first: after a match."""
-_LONGEST_PIECE = 16
+_LONGEST_PIECE = 8
 """Characters of a token, about: longer stretches are searched for a cut in parts."""
 
 

@@ -443,9 +443,9 @@ class Translator:
         chosen = rendered.parts or (rendered,)
         pairs: list[tuple[int, int]] = []
         for part, one, (sources, targets) in zip(parts, chosen, word_places(parts, chosen), strict=True):
-            if one.kept:
+            if one.kept_ids:
                 assert isinstance(self.vocabulary, Vocabulary), "what an aligner is made for"
-                found = self.aligner.words(part.segment.ids, one.ids[: one.kept], self.vocabulary)
+                found = self.aligner.words(part.segment.ids, one.kept_ids, self.vocabulary)
                 pairs += [(source + sources, target + targets) for source, target in found]
         return tuple(sorted(set(pairs)))
 

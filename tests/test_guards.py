@@ -12,13 +12,14 @@ from scripted import DEFAULTS, SENTENCES, ScriptedEngine, by_position, scripted_
 
 from specmt.guards import (
     ALLOWED_REPEATS,
+    END_RUN,
     MAX_PERIOD,
     LineWarning,
     RepeatCounter,
     allowed_repeats,
     printable,
     repeats,
-    tokens_before_repeats,
+    without_repeats,
 )
 from specmt.translator import DecodingSettings, Translation
 from specmt.vocabulary import EOS_ID, UNK_ID
@@ -30,13 +31,15 @@ AR = replace(SPEC, strategy="ar")
 
 @dataclass
 class LoopingEngine(ScriptedEngine):
-    """A verifier that goes round a loop of `period` tokens from `start` on, for ever."""
+    """A verifier that goes round a loop of `period` tokens from `start` on."""
 
     period: int = 3
     start: int = 4
+    last: int = 10_000
+    """Target tokens before which the loop ends."""
 
     def ranked(self, source: Sequence[int], prefix: Sequence[int]) -> list[int]:
-        if len(prefix) >= self.start + self.period:
+        if self.start + self.period <= len(prefix) < self.last:
             best = prefix[len(prefix) - self.period]
             return [best, *(id_ for id_ in super().ranked(source, prefix) if id_ != best)]
         return super().ranked(source, prefix)
@@ -88,23 +91,33 @@ def test_counts_are_those_of_looking_back(ids: list[int]) -> None:
     [
         ([5, 6, 7, 8], 1, None),
         ([5, 6] * 4, 1, None),
-        ([5, 6] * 5, 1, 2),
-        ([9, 9, 5, 6] + [5, 6] * 4, 1, 4),
+        ([5, 6] * 5, 1, [5, 6]),
+        ([9, 9, 5, 6] + [5, 6] * 4, 1, [9, 9, 5, 6]),
+        ([9] + [5, 6] * 7 + [5, 8, 2], 1, [9, 5, 6, 8, 2]),
+        ([5] * 9 + [7] + [6] * 12 + [2], 1, [5, 7, 6, 2]),
         ([5] * 7, 1, None),
-        ([5] * 8, 1, 1),
+        ([5] * 8, 1, [5]),
         ([5] * 8, 8, None),
-        ([5] * 9, 8, 8),
-        ([5, 6, 7] * 5, 2, 3),
-        ([5, 6, 7] * 7, 6, 18),
-        (list(range(10, 18)) * 5, 1, 8),
+        ([5] * 11, 8, [5] * 8),
+        ([5, 6, 7] * 5, 2, [5, 6, 7]),
+        ([5, 6, 7] * 7, 6, [5, 6, 7] * 6),
+        (list(range(10, 18)) * 5, 1, list(range(10, 18))),
         (list(range(10, 19)) * 9, 1, None),
     ],
 )
 def test_a_phrase_may_stand_a_few_times_or_as_often_as_in_the_source(
-    ids: list[int], source_repeats: int, kept: int | None
+    ids: list[int], source_repeats: int, kept: list[int] | None
 ) -> None:
-    assert tokens_before_repeats(ids, source_repeats) == kept
+    assert without_repeats(ids, source_repeats) == kept
     assert allowed_repeats(source_repeats) == max(ALLOWED_REPEATS, source_repeats)
+
+
+@given(st.lists(st.integers(5, 6), max_size=60), st.integers(1, 6))
+def test_what_is_left_is_what_was_said_in_its_order(ids: list[int], source_repeats: int) -> None:
+    kept = without_repeats(ids, source_repeats)
+    if kept is not None:
+        unread = iter(ids)
+        assert len(kept) < len(ids) and all(id_ in unread for id_ in kept)
 
 
 # -- in translation
@@ -118,7 +131,7 @@ def test_a_runaway_is_ended_at_the_same_token_by_ar_and_strict_and_reported(peri
     (greedy,) = translator.translate([SENTENCES[0]], AR, 1)
     (strict,) = translator.translate([SENTENCES[0]], STRICT, 1)
     assert strict.ids == greedy.ids
-    assert len(greedy.ids) < 4 + period + max(8, 5 * period) + period
+    assert len(greedy.ids) < 4 + period + max(END_RUN, 5 * period) + period
     assert strict.text == greedy.text == tiny_vocabulary().decode(greedy.ids[: 4 + period])
     assert strict.warnings == greedy.warnings == (LineWarning.REPETITION,)
 
@@ -126,7 +139,7 @@ def test_a_runaway_is_ended_at_the_same_token_by_ar_and_strict_and_reported(peri
 def test_beam_search_is_guarded_too() -> None:
     engine = LoopingEngine(length=lambda source: 10_000, gaps=(5.0,))
     translation = translate(engine, SENTENCES[0], replace(AR, beam=2))
-    assert translation.warnings == (LineWarning.REPETITION,)
+    assert translation.warnings == (LineWarning.REPETITION, LineWarning.LENGTH_LIMIT)
     assert translation.text == tiny_vocabulary().decode(translation.ids[:7])
 
 
@@ -135,6 +148,15 @@ def test_without_guards_nothing_is_ended_or_reported() -> None:
     translation = translate(engine, SENTENCES[0], replace(STRICT, guards=False))
     limit = 2 * len(tiny_vocabulary().encode(SENTENCES[0])) + 10
     assert len(translation.ids) == limit and translation.warnings == ()
+
+
+@pytest.mark.parametrize("settings", [STRICT, AR])
+def test_a_short_run_is_left_out_and_what_follows_it_is_kept(settings: DecodingSettings) -> None:
+    engine = LoopingEngine(length=lambda source: 10_000, period=2, last=17)
+    translation = translate(engine, SENTENCES[0], settings)
+    assert translation.warnings == (LineWarning.REPETITION, LineWarning.LENGTH_LIMIT)
+    plain = tiny_vocabulary().decode([*translation.ids[:6], *translation.ids[17:]])
+    assert translation.text == plain
 
 
 def test_the_length_limit_is_reported() -> None:
