@@ -419,7 +419,7 @@ def _restored(plan: _Plan, attempt: _Attempt, translation: Translation) -> Trans
     """The translation with everything in its place; None if something is not, which `plan.missing` then knows."""
     text = _put_back(translation.text, attempt)
     wanted = Counter(span for span in plan.spans if span.is_soft)
-    lost = [span for span, count in wanted.items() if span.found(text or translation.text) < count]
+    lost = [span for span, count in wanted.items() if span.found(_prose(text or translation.text, plan.spans)) < count]
     carried = {span.text for span in attempt.carried.values()}
     plan.missing |= {span.text for span in lost if span.text not in carried}
     if text is None or lost:
@@ -427,7 +427,9 @@ def _restored(plan: _Plan, attempt: _Attempt, translation: Translation) -> Trans
     alternatives = []
     for one in translation.n_best:
         restored = _put_back(one.text, attempt)
-        if restored is not None and all(span.found(restored) >= count for span, count in wanted.items()):
+        if restored is not None and all(
+            span.found(_prose(restored, plan.spans)) >= count for span, count in wanted.items()
+        ):
             alternatives.append(Alternative(plan.prefix + restored + plan.suffix, one.score))
     return replace(translation, source=plan.line, text=plan.prefix + text + plan.suffix, n_best=tuple(alternatives))
 
@@ -494,8 +496,19 @@ def _joined(plan: _Plan, text: str, pieces: Sequence[Translation]) -> Translatio
     return Translation(plan.index, plan.line, text, score, ids, iterations, n_best)
 
 
+def _prose(text: str, spans: Iterable[Span]) -> str:
+    """A text without its addresses and placeholders: a number that stands in one is not one of the text's own."""
+    for span in sorted(spans, key=lambda span: -len(span.text)):
+        if span.kind in {"url", "email", "placeholder"}:
+            text = text.replace(span.target, " ")
+    return text
+
+
 def _checked(translation: Translation, plan: _Plan, parts: Parts) -> Translation:
     """Say what of the source's spans is not in the translation."""
     wanted = Counter(part for part in parts if isinstance(part, Span))
-    unplaced = tuple(span.text for span, count in wanted.items() if span.found(translation.text) < count)
+    prose = _prose(translation.text, wanted)
+    unplaced = tuple(
+        span.text for span, count in wanted.items() if span.found(prose if span.is_soft else translation.text) < count
+    )
     return replace(translation, unplaced=unplaced) if unplaced else translation

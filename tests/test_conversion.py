@@ -667,7 +667,9 @@ def test_what_fairseq_itself_trained_says_fairseqs_tokens(tmp_path: Path) -> Non
     command = [sys.executable, "-m", "specmt.fairseq_backend.train", str(folder), "--save-dir", str(tmp_path / "run")]
     subprocess.run([*command, *sizes.split(), *how.split()], check=True, capture_output=True, cwd=ROOT)
 
-    from fairseq import checkpoint_utils
+    from specmt.fairseq_backend import compat  # noqa: F401  (before fairseq)
+
+    from fairseq import checkpoint_utils  # isort: skip
 
     state = torch.load(tmp_path / "run" / "checkpoint_last.pt", weights_only=True)
     state["model"] = {name: rounded(part) for name, part in state["model"].items()}

@@ -201,8 +201,8 @@ def bundle(tmp_path: Path) -> Path:
     return path
 
 
-def run(*arguments: object, stdin: str = "") -> str:
-    done = CliRunner().invoke(app, [*map(str, arguments)], input=stdin)
+def run(*arguments: object) -> str:
+    done = CliRunner().invoke(app, [*map(str, arguments)])
     assert done.exit_code == 0, done.output
     return done.stdout
 
@@ -211,6 +211,8 @@ def drafted(bundle: Path, *options: str) -> list[int]:
     """The draft lengths that `translate` asks the engine for."""
     from specmt import decoding
 
+    text = bundle.parent / "sentence"
+    text.write_text(f"{SENTENCES[0]}\n")
     asked: list[int] = []
     original = decoding.draft_and_verify
     with pytest.MonkeyPatch.context() as patch:
@@ -220,7 +222,7 @@ def drafted(bundle: Path, *options: str) -> list[int]:
             return original(engine, rows, last_ids, draft_length, beta)
 
         patch.setattr(decoding, "draft_and_verify", seen)
-        run("translate", "-m", bundle, "--engine", "torch", *options, stdin=f"{SENTENCES[0]}\n")
+        run("translate", "-i", text, "-o", bundle.parent / "out", "-m", bundle, "--engine", "torch", *options)
     return sorted(set(asked))
 
 
