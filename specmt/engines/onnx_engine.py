@@ -26,6 +26,8 @@ from specmt.vocabulary import PAD_ID
 
 LARGEST_SCORE = 80.0
 """Attention scores above count as this: its exponential, and the sum of many, are 32-bit floats."""
+_OUT_OF_MEMORY = ("Failed to allocate memory", "bad_alloc", "bad allocation")
+"""What ONNX Runtime says when it cannot have more."""
 _CAPACITY_STEP = 32
 """Target positions by which caches grow."""
 _SOURCE_STEP = 16
@@ -95,8 +97,17 @@ class _Call:
                 self._binding.bind_ortvalue_output(result, value)
 
     def run(self) -> None:
-        """Run the graph; results stand in the bound arrays until the next run."""
-        self._graph.session.run_with_iobinding(self._binding)
+        """Run the graph; results stand in the bound arrays until the next run.
+
+        Raises:
+            MemoryError: what lies between two nodes does not fit.
+        """
+        try:
+            self._graph.session.run_with_iobinding(self._binding)
+        except Exception as error:  # ONNX Runtime's own errors have no common class
+            if any(sign in str(error) for sign in _OUT_OF_MEMORY):
+                raise MemoryError from None
+            raise
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         """The array bound as `name`."""
@@ -358,7 +369,7 @@ class OnnxEngine:
 def _load(path: Path) -> _Graph:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # errors are raised; they need not be logged as well
     # The graphs are as they should be: optimising costs time at every start, and makes them slower.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
