@@ -24,16 +24,16 @@ import numpy as np
 import peers
 from benchmark_systems import Setup, Worker
 from benchmarking import CORPORA, Options, Results, last_cores
+from numpy.typing import NDArray
 
 from specmt.architecture import Architecture
 from specmt.bundle import WEIGHTS, load_bundle
-from specmt.engines.base import FloatArray
 from specmt.engines.onnx_engine import OnnxEngine, OnnxRows
 from specmt.engines.onnx_export import export_graphs
 from specmt.translator import DecodingSettings, load_translator
 from specmt.tuning import counted_emission
 from specmt.vocabulary import EOS_ID
-from specmt.weights import expected_shapes, save_weights
+from specmt.weights import expected_shapes, ids_name, save_weights
 
 LARGE = {
     "6+6 × d512, 32,000 pieces": Architecture(32000, 512, 8, 2048, 6, 6, 1, 25, 64),
@@ -48,11 +48,14 @@ STEPS = (5, 45)
 BETA = 3
 
 
-def random_weights(architecture: Architecture) -> dict[str, FloatArray]:
+def random_weights(architecture: Architecture) -> dict[str, NDArray[Any]]:
     """Weights of a scale at which activations stay ordinary."""
     random = np.random.default_rng(0)
-    weights = {}
+    weights: dict[str, NDArray[Any]] = {}
     for name, shape in expected_shapes(architecture).items():
+        if name.endswith(ids_name("")):
+            weights[name] = np.arange(shape[0])
+            continue
         values = random.standard_normal(shape, dtype=np.float32)
         weights[name] = values * np.float32(shape[-1] ** -0.5) if len(shape) == 2 else np.ones(shape, dtype=np.float32)
     return weights
