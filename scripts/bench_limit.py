@@ -90,6 +90,10 @@ class TimedVocabulary:
     def __init__(self, vocabulary: AnyVocabulary, watch: Stopwatch) -> None:
         self._vocabulary, self._watch = vocabulary, watch
 
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  (whatever the vocabulary has)
+        """Not timed: bookkeeping."""
+        return getattr(self._vocabulary, name)
+
     def encode(self, text: str) -> list[int]:
         """Timed as `tokenise`."""
         return self._watch.time("tokenise", lambda: self._vocabulary.encode(text))
