@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from specmt.drafting import draft_and_verify
-from specmt.engines.base import AnyEngine, Candidates, FloatArray, IntArray, Rows, Speculation, step
+from specmt.engines.base import AnyEngine, Candidates, IntArray, Rows, Speculation, step
 from specmt.guards import END_RUN, RepeatCounter, allowed_repeats
 from specmt.verification import blank, check
 from specmt.vocabulary import EOS_ID
@@ -105,19 +105,15 @@ class Hypothesis:
         length = len(self.ids) + len(self.pending)
         return length > 0 and (self.runaway or self.last_id == EOS_ID or length >= self.request.max_tokens)
 
-    def extend(self, ids: IntArray, log_probs: FloatArray) -> int:
+    def extend(self, ids: Sequence[int], log_probs: Sequence[float]) -> int:
         """Append tokens up to the first end-of-sentence, the length limit or a runaway; how many were taken."""
-        taken = ids[: self.request.max_tokens - len(self.ids)]
-        ends = np.flatnonzero(taken == EOS_ID)
-        taken = taken[: ends[0] + 1] if len(ends) else taken
-        before = len(self.ids)
-        for id_, log_prob in zip(taken.tolist(), log_probs.tolist(), strict=False):
+        for taken, (id_, log_prob) in enumerate(zip(ids, log_probs, strict=True), start=1):
             if not self.append(id_, log_prob):
-                break
-        return len(self.ids) - before
+                return taken
+        return len(ids)
 
     def append(self, id_: int, log_prob: float) -> bool:
-        """Add a verified token; whether more may follow it, as far as repetition goes.
+        """Add a verified token; whether another may follow it.
 
         Tokens are added one by one, so that sums and guards do not depend on how they were spread over iterations.
         """
@@ -128,7 +124,7 @@ class Hypothesis:
             self.repeats.append(id_)
             allowed = allowed_repeats(self.request.source_repeats)
             self.runaway = self.repeats.runaway(allowed, END_RUN) is not None
-        return not self.runaway
+        return not (self.runaway or id_ == EOS_ID or len(self.ids) >= self.request.max_tokens)
 
 
 class Flight:
@@ -219,9 +215,10 @@ class Greedy:
     def advance(self, flight: Flight) -> None:
         """Run one iteration."""
         candidates = step(flight.engine, flight.rows, flight.last_ids, beta=1)
-        for row, hypothesis in enumerate(flight.hypotheses):
-            hypothesis.extend(candidates.ids[row, :, 0], candidates.log_probs[row, :, 0])
-            hypothesis.iterations.append(Iteration(0, 0, (hypothesis.last_id,)))
+        best = zip(candidates.ids[:, 0, 0].tolist(), candidates.log_probs[:, 0, 0].tolist(), strict=True)
+        for hypothesis, (id_, log_prob) in zip(flight.hypotheses, best, strict=True):
+            hypothesis.append(id_, log_prob)
+            hypothesis.iterations.append(Iteration(0, 0, (id_,)))
 
 
 @dataclass(frozen=True)
@@ -250,10 +247,10 @@ class Speculative:
         """
         draft, candidates = speculation.draft, blank(speculation.candidates, self.tau)
         verdict = check(draft, candidates)
-        for row, hypothesis in enumerate(hypotheses):
-            end = verdict.accepted[row] + 1
-            taken = hypothesis.extend(verdict.emitted_ids[row, :end], verdict.log_probs[row, :end])
-            self._record(hypothesis, row, taken, draft, candidates, int(verdict.accepted[row]))
+        emitted = zip(verdict.accepted.tolist(), verdict.emitted_ids.tolist(), verdict.log_probs.tolist(), strict=True)
+        for row, (hypothesis, (accepted, ids, log_probs)) in enumerate(zip(hypotheses, emitted, strict=False)):
+            taken = hypothesis.extend(ids[: accepted + 1], log_probs[: accepted + 1])
+            self._record(hypothesis, row, taken, draft, candidates, accepted)
         return verdict.accepted[: len(hypotheses)]
 
     def _record(

@@ -53,7 +53,7 @@ class Replay:
             if hypothesis.request.reproducible:
                 hypothesis.pending.append(int(candidates.ids[row, 0, 0]))
             else:
-                hypothesis.extend(candidates.ids[row, :, 0], candidates.log_probs[row, :, 0])
+                hypothesis.append(int(candidates.ids[row, 0, 0]), float(candidates.log_probs[row, 0, 0]))
                 hypothesis.iterations.append(Iteration(0, 0, (hypothesis.last_id,)))
 
     # -- which rows are replayed

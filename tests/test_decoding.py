@@ -433,7 +433,7 @@ def test_a_hypothesis_takes_tokens_up_to_the_end_or_the_limit(
 ) -> None:
     hypothesis = Hypothesis(Request(0, [EOS_ID], max_tokens), [5], -1.0)
     log_probs = np.array([-0.5, -0.25, -0.125, -0.0625], dtype=np.float32)[: len(ids)]
-    assert hypothesis.extend(np.array(ids), log_probs) == len(taken)
+    assert hypothesis.extend(ids, log_probs.tolist()) == len(taken)
     assert hypothesis.ids == [5, *taken]
     assert hypothesis.log_prob == -1.0 - sum([0.5, 0.25, 0.125, 0.0625][: len(taken)])
 

@@ -178,7 +178,7 @@ def relaxed_by_whole_passes(engine: TorchEngine, request: Request, strategy: Spe
         candidates = blank(Candidates(whole.ids[:, slots], whole.log_probs[:, slots]), strategy.tau)
         verdict = check(np.array([draft]), candidates)
         end = verdict.accepted[0] + 1
-        hypothesis.extend(verdict.emitted_ids[0, :end], verdict.log_probs[0, :end])
+        hypothesis.extend(verdict.emitted_ids[0, :end].tolist(), verdict.log_probs[0, :end].tolist())
     return hypothesis.ids
 
 
