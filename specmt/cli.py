@@ -281,7 +281,8 @@ def explain(
 
     translator = _load(model, engine, device, precision, threads)
     settings = _settings(translator, StrategyName(strategy.value), draft_length, beta, tau, strict)
-    settings = _with_replay(replace(settings, trace=True), replay_window, replay_group)
+    settings = replace(settings, trace=True, split=False, max_source_tokens=sys.maxsize, guards=False)
+    settings = _with_replay(settings, replay_window, replay_group)
     (translation,) = translator.translate([sentence], settings, batch_size=1)
     explained: explanation.Explanation | replay_explanation.ReplayExplanation
     if strategy is ExplainedStrategy.replay:
