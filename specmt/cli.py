@@ -232,7 +232,7 @@ def explain(
 
     translator = _load(model, engine, device, precision, threads)
     settings = _settings(translator, StrategyName.spec, draft_length, beta, tau, strict)
-    settings = replace(settings, trace=True)
+    settings = replace(settings, trace=True, split=False, max_source_tokens=sys.maxsize, guards=False)
     (translation,) = translator.translate([sentence], settings, batch_size=1)
     explained = explanation.explain(translation, settings, translator.vocabulary)
     if output_format is ExplainFormat.json:

@@ -37,12 +37,17 @@ def failed(done: subprocess.CompletedProcess[bytes], code: int) -> str:
     return lines[0]
 
 
+def _heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def running(*arguments: object, limit: str = "true") -> Iterator[subprocess.Popen[bytes]]:
     """A translation of what is written to it, killed at the end if it still runs."""
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     command = ["bash", "-c", f'{limit}; exec "$@"', "specmt", *COMMAND, "translate", *map(str, arguments)]
-    with subprocess.Popen(command, cwd=ROOT, bufsize=0, **pipes) as run:  # type: ignore[call-overload]
+    # Shells start what runs in the background with SIGINT ignored, and children inherit that.
+    with subprocess.Popen(command, cwd=ROOT, bufsize=0, preexec_fn=_heed_interrupts, **pipes) as run:  # type: ignore[call-overload]
         try:
             yield run
         finally:
