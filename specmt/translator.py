@@ -299,31 +299,16 @@ class Translator:
         """
         settings = settings.checked(self.engine)
         board = self._board(settings, first)
-        staged: dict[int, tuple[InputLine, Any]] = {}
+        staging = _Staging(stage, lambda chunks: self.translate_chunks(chunks, settings, batch_size, max_batch_tokens))
         results: queue.SimpleQueue[Result[list[Hypothesis]]] = queue.SimpleQueue()
 
         def open_line(index: int, line: InputLine) -> Sequence[Request]:
-            text, prepared = stage.before(line.text) if stage else (line.text, None)
-            if prepared is not None:
-                staged[index], line = (line, prepared), replace(line, text=text)
-            requests = board.open(index, line)
+            requests = board.open(index, staging.enter(index, line))
             if not requests:
                 results.put(Result([]))  # nothing to decode, but perhaps to be written at once
             return requests
 
-        def again(chunks: Iterable[Sequence[str]]) -> Iterator[Translation]:
-            return self.translate_chunks(chunks, settings, batch_size, max_batch_tokens)
-
-        def finished(translation: Translation) -> Translation:
-            if stage is None or translation.index not in staged:
-                return translation
-            line, prepared = staged.pop(translation.index)
-            made = stage.after(prepared, translation, again)
-            return replace(made, index=translation.index, source=line.text, fields=line.fields)
-
-        window = batch_size * LOOK_AHEAD
-        admission = Admission(lines, open_line, window, self.workers, max_batch_tokens, first)
-
+        admission = Admission(lines, open_line, batch_size * LOOK_AHEAD, self.workers, max_batch_tokens, first)
         plan = _plan(settings, self.engine, always_reproducible(settings) or lines_have_options)
 
         def work() -> Iterator[list[Hypothesis]]:
@@ -336,9 +321,9 @@ class Translator:
             if done:
                 board.close(done)
             for translation in self._ready(board, settings):
-                yield finished(translation)
+                yield staging.leave(translation)
                 admission.finished(translation.index + 1)
-        yield from map(finished, self._ready(board, settings))
+        yield from map(staging.leave, self._ready(board, settings))
         lines.check()
         assert board.empty, "a line was opened and not translated"
 
@@ -448,6 +433,32 @@ class Translator:
                 found = self.aligner.words(part.segment.ids, one.kept_ids, self.vocabulary)
                 pairs += [(source + sources, target + targets) for source, target in found]
         return tuple(sorted(set(pairs)))
+
+
+class _Staging:
+    """Takes the lines of a stream through a stage. One thread enters lines, another may let them leave."""
+
+    def __init__(self, stage: Stage | None, again: Run) -> None:
+        self._stage, self._again = stage, again
+        self._entered: dict[int, tuple[InputLine, Any]] = {}
+
+    def enter(self, index: int, line: InputLine) -> InputLine:
+        """What is to be translated for a line."""
+        if self._stage is None:
+            return line
+        text, prepared = self._stage.before(line.text)
+        if prepared is None:
+            return line
+        self._entered[index] = line, prepared
+        return replace(line, text=text)
+
+    def leave(self, translation: Translation) -> Translation:
+        """The line's translation, made of that of what entered."""
+        if self._stage is None or translation.index not in self._entered:
+            return translation
+        line, prepared = self._entered.pop(translation.index)
+        made = self._stage.after(prepared, translation, self._again)
+        return replace(made, index=translation.index, source=line.text, fields=line.fields)
 
 
 def _input_line(line: str) -> InputLine:

@@ -34,10 +34,10 @@ class Words:
         return [3 if word in self.lacking else 9 for word in text.split()]
 
     def decode(self, ids: Sequence[int]) -> str:
-        raise NotImplementedError
+        return " ".join(map(self.piece, ids))
 
     def piece(self, id_: int) -> str:
-        raise NotImplementedError
+        return "word" if id_ == 9 else "<unk>"
 
     source_piece = piece
     source_size = 10
