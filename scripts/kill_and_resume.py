@@ -31,22 +31,24 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--lines", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--engine", default="auto")
     parser.add_argument("options", nargs="*", help="of `specmt translate`, behind --")
     chosen = parser.parse_args()
+    options = ["--engine", chosen.engine, *chosen.options]
     rng = random.Random(chosen.seed)
     with tempfile.TemporaryDirectory() as folder:
         source, whole, killed = (Path(folder) / name for name in ("source.de", "whole.en", "killed.en"))
         lines = [line for name in SOURCES for line in (ROOT / "data/corpora" / name).open("rb")][: chosen.lines]
         source.write_bytes(b"".join(lines))
         start = time.perf_counter()
-        subprocess.run(command(source, whole, chosen.options), check=True, cwd=ROOT)
+        subprocess.run(command(source, whole, options), check=True, cwd=ROOT)
         seconds = time.perf_counter() - start
         print(f"{len(lines)} lines undisturbed: {seconds:.1f} s", flush=True)
         kills = finished = cuts = 0
         while kills < chosen.kills:
             # Most runs get far enough to write something; some are killed while they start.
             delay = rng.uniform(0, 0.15 * seconds)
-            if was_killed(command(source, killed, chosen.options), delay):
+            if was_killed(command(source, killed, options), delay):
                 kills += 1
             else:
                 finished += 1
@@ -56,7 +58,7 @@ def main() -> None:
                 with killed.open("rb+") as stream:
                     stream.truncate(max(0, size - rng.randrange(200)))
                 cuts += 1
-        subprocess.run(command(source, killed, chosen.options), check=True, cwd=ROOT)
+        subprocess.run(command(source, killed, options), check=True, cwd=ROOT)
         check(source, whole, killed)
     print(f"{kills} kills, {cuts} files cut, {finished + 1} runs to the end: each file equal to the undisturbed one")
 
