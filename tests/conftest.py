@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from check_readme import README, blocks, cloned, environment, run
 from hypothesis import settings
 
 # Machines that test are often busy: no deadline. The same examples in every run, so that a failure is one's own.
@@ -20,3 +22,14 @@ def cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
         folder = tmp_path_factory.mktemp("cache")
         patch.setenv("XDG_CACHE_HOME", str(folder))
         yield folder
+
+
+@pytest.fixture(scope="session")
+def trained_clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder like the clone, in which the README's command has trained the small pair into `runs/tiny-smoke`."""
+    folder = tmp_path_factory.mktemp("trained")
+    (block,) = (block for block in blocks(README.read_text(encoding="utf-8")) if "specmt train " in block.commands)
+    (command,) = (line for line in block.commands.splitlines() if line.startswith("specmt train "))
+    clone = cloned(folder / "clone")
+    run(replace(block, commands=f"{command}\n"), clone, environment(folder / "bin"))
+    return clone
