@@ -338,6 +338,7 @@ class OnnxEngine:
     def _prepared(self, graph: str, rows: OnnxRows, window: int, beta: int) -> _Call:
         call = _Call(self._graph(graph))
         batch, lines = len(rows.lengths), window * len(rows.lengths)
+        candidates = min(beta, self.architecture.target_vocabulary_size or self.architecture.vocabulary_size)
         call.bind("positions", np.empty((lines, self.architecture.width), dtype=np.float32))
         call.bind("target_shape", np.array([window, batch, *self._head_shape]))
         places = np.zeros((window, batch, 2), dtype=np.int64)
@@ -349,9 +350,9 @@ class OnnxEngine:
         _bind_layers(call, rows.caches, cache_names)
         self._bind_drafter(call, window - 1, batch)
         call.bind("token_ids", np.empty(lines, dtype=np.int64))
-        call.bind("beta", np.array([beta]))
-        call.bind("candidate_ids", np.empty((lines, beta), dtype=np.int64))
-        call.bind("log_probs", np.empty((lines, beta), dtype=np.float32))
+        call.bind("beta", np.array([candidates]))
+        call.bind("candidate_ids", np.empty((lines, candidates), dtype=np.int64))
+        call.bind("log_probs", np.empty((lines, candidates), dtype=np.float32))
         return call
 
     def _bind_drafter(self, call: _Call, slots: int, batch: int) -> None:
