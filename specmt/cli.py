@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 import traceback
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from specmt import __version__
+from specmt import __version__, standard_streams
 from specmt.bundle import BUNDLED_MODEL
 from specmt.cli_options import (
     CORES,
@@ -43,6 +42,7 @@ from specmt.commands.convert import convert
 from specmt.commands.inspect import doctor, info
 from specmt.errors import InputError, SpecmtError, UsageError
 from specmt.files import file_digest
+from specmt.inputs import is_text
 from specmt.tune_command import tune
 
 if TYPE_CHECKING:
@@ -194,15 +194,15 @@ def translate(
       specmt translate --input-format jsonl --format jsonl < in.jsonl > out.jsonl
     """
     from specmt.forms import Form
-    from specmt.inputs import jsonl_parser, reading, text_parser
+    from specmt.inputs import is_input, jsonl_parser, reading, text_parser
     from specmt.outputs import Resumable, writing
     from specmt.protection import Protection, read_terminology
     from specmt.status import status
 
     if append_resume and output_path is None:
         raise UsageError("--append-resume needs --output FILE")
-    if append_resume and input_path and output_path and input_path.resolve() == output_path.resolve():
-        raise UsageError(f"--append-resume: {output_path} is the input")
+    if output_path and is_input(output_path, input_path):
+        raise UsageError(f"--output: {output_path} is the input")
     kinds = [] if protect == "none" else [kind.strip() for kind in protect.split(",")]
     terms = read_terminology(terminology) if terminology else None
     translator = _load(model, engine, device, precision, threads)
@@ -279,6 +279,8 @@ def explain(
 
     from specmt import explanation, replay_explanation
 
+    if not is_text(sentence):
+        raise UsageError("the sentence is not UTF-8")
     translator = _load(model, engine, device, precision, threads)
     settings = _settings(translator, StrategyName(strategy.value), draft_length, beta, tau, strict)
     settings = replace(settings, trace=True, split=False, max_source_tokens=sys.maxsize, guards=False)
@@ -475,13 +477,10 @@ def _one_line(error: BaseException) -> tuple[str, int]:
 def main() -> NoReturn:
     """Run the command line; the only place where an error becomes a line and an exit code."""
     signal.signal(signal.SIGTERM, _terminated)
+    standard_streams.prepare()
     try:
         status = app(standalone_mode=False) or 0
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has gone: nothing more can be said on stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        status = 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         status = 128 + signal.SIGINT
     except Exception as error:
@@ -490,4 +489,5 @@ def main() -> NoReturn:
         text, status = _one_line(error)
         if text:
             print("specmt:", " ".join(text.split()), file=sys.stderr)
+    standard_streams.leave()
     sys.exit(status)
