@@ -77,7 +77,7 @@ def measure(run: subprocess.Popen[bytes], warm_up: int, lines: int) -> list[Tent
             continue
         seconds = usage(run.pid)[0]
         if number > warm_up:
-            tenths.append(Tenth(statistics.median(memory), max(memory), lines / (seconds - before)))
+            tenths.append(Tenth(statistics.median(memory), max(memory), lines / max(seconds - before, 0.01)))
             last, clock = tenths[-1], time.perf_counter() - start
             found = f"median {last.median:.1f} MB, at most {last.peak:.1f} MB, {last.speed:.0f} lines a CPU second"
             print(f"{number} lines, {clock:.0f} s: {found}", flush=True)
