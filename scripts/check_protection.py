@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specmt.bundle import BUNDLED_MODEL
+from specmt.loading import load_translator
 from specmt.protection import KINDS, Protection, read_terminology
-from specmt.translator import DecodingSettings, Translation, Translator, load_translator
+from specmt.translator import DecodingSettings, Translation, Translator
 
 DATA = Path(__file__).parent.parent / "tests" / "data"
 REQUIRED_TERMS = 0.98

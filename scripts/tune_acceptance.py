@@ -17,7 +17,8 @@ from pathlib import Path
 import sacrebleu
 
 from specmt.corpus import read_parallel
-from specmt.translator import DecodingSettings, Translation, Translator, load_translator
+from specmt.loading import load_translator
+from specmt.translator import DecodingSettings, Translation, Translator
 
 BUNDLED = Path(__file__).parent.parent / "specmt" / "models" / "de-en"
 BETAS = (2, 3, 5)

@@ -402,7 +402,7 @@ def export(
 
 
 def _load(model: Path, engine: EngineName, device: str, precision: Precision, threads: int) -> Translator:
-    from specmt.translator import load_translator
+    from specmt.loading import load_translator
 
     return load_translator(model, device, precision.value, threads, engine.value)
 

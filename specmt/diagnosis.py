@@ -136,7 +136,8 @@ def _cpu() -> tuple[str, dict[str, bool | None]]:
 def _self_test(model: Path) -> SelfTest:
     started = time.perf_counter()
     try:
-        from specmt.translator import DecodingSettings, load_translator
+        from specmt.loading import load_translator
+        from specmt.translator import DecodingSettings
 
         translator = load_translator(model)
         default = DecodingSettings.from_defaults(translator.defaults)

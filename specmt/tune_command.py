@@ -49,7 +49,7 @@ def tune(
     """
     from specmt import tuned, tuning
     from specmt.bundle import load_bundle
-    from specmt.translator import load_translator
+    from specmt.loading import load_translator
 
     model = load_bundle(bundle)
     translator = load_translator(bundle, device, precision, threads, engine)

@@ -17,8 +17,9 @@ from scripted import DEFAULTS, SENTENCES, ScriptedEngine, scripted_translator
 
 from specmt.bundle import BUNDLED_MODEL
 from specmt.errors import InputError, UsageError
+from specmt.loading import load_translator
 from specmt.protection import KINDS, NAMES, NUMBERS, Protection, Span, Terminology, read_terminology
-from specmt.translator import Alternative, DecodingSettings, Translation, load_translator
+from specmt.translator import Alternative, DecodingSettings, Translation
 
 STRICT = DecodingSettings.from_defaults(DEFAULTS).strict()
 AR = replace(STRICT, strategy="ar")
