@@ -17,7 +17,9 @@ from pathlib import Path
 from specmt.bundle import BUNDLED_MODEL
 from specmt.loading import load_translator
 from specmt.protection import KINDS, Protection, read_terminology
-from specmt.translator import DecodingSettings, Translation, Translator
+from specmt.settings import DecodingSettings
+from specmt.translation import Translation
+from specmt.translator import Translator
 
 DATA = Path(__file__).parent.parent / "tests" / "data"
 REQUIRED_TERMS = 0.98

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from specmt.corpus import read_lines
 from specmt.loading import load_translator
-from specmt.translator import DecodingSettings, Translator
+from specmt.settings import DecodingSettings
+from specmt.translator import Translator
 
 BUNDLED = Path(__file__).parent.parent / "specmt" / "models" / "de-en"
 

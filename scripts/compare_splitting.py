@@ -14,7 +14,9 @@ import sacrebleu
 
 from specmt.corpus import Pair, read_corpus
 from specmt.loading import load_translator
-from specmt.translator import DecodingSettings, Translation, Translator
+from specmt.settings import DecodingSettings
+from specmt.translation import Translation
+from specmt.translator import Translator
 
 ROOT = Path(__file__).parent.parent
 SETS = ("multi30k.test2016", "tatoeba.test", "newstest2021")

@@ -18,7 +18,9 @@ import sacrebleu
 
 from specmt.corpus import read_parallel
 from specmt.loading import load_translator
-from specmt.translator import DecodingSettings, Translation, Translator
+from specmt.settings import DecodingSettings
+from specmt.translation import Translation
+from specmt.translator import Translator
 
 BUNDLED = Path(__file__).parent.parent / "specmt" / "models" / "de-en"
 BETAS = (2, 3, 5)

@@ -16,7 +16,8 @@ from specmt.errors import SpecmtError
 from specmt.machine import cpu_model, usable_cores
 
 if TYPE_CHECKING:
-    from specmt.translator import DecodingSettings, Translator
+    from specmt.settings import DecodingSettings
+    from specmt.translator import Translator
 
 REQUIRED = ("numpy", "onnxruntime", "rich", "sacrebleu", "safetensors", "sentencepiece", "typer")
 OPTIONAL = {
@@ -133,7 +134,7 @@ def _self_test(model: Path) -> SelfTest:
     started = time.perf_counter()
     try:
         from specmt.loading import load_translator
-        from specmt.translator import DecodingSettings
+        from specmt.settings import DecodingSettings
 
         translator = load_translator(model)
         default = DecodingSettings.from_defaults(translator.defaults)

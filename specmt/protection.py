@@ -24,8 +24,9 @@ from pathlib import Path
 
 from specmt.corpus import read_lines
 from specmt.errors import InputError, UsageError
-from specmt.translator import Alternative, Run, Translation
+from specmt.translation import Alternative, Translation
 from specmt.vocabulary import UNK_ID, AnyVocabulary
+from specmt.wrapping import Run
 
 KINDS = ("url", "email", "tag", "placeholder", "number")
 NAMES = ("Tom", "Mary", "John", "Berlin", "Boston", "Paris", "Obama", "Peter", "Japan", "London")
@@ -213,7 +214,7 @@ class Protection:
                 index += 1
 
     def before(self, line: str) -> tuple[str, _Prepared | None]:
-        """See `translator.Stage`: the line with carriers, which mostly suffices; else nothing, and `after` does all."""
+        """See `wrapping.Wrapper`: the line with carriers, which mostly suffices; else nothing, and `after` does all."""
         if not self._concerns(line):
             return line, None
         plan = _Plan(0, line, self.parts(line))
@@ -224,7 +225,7 @@ class Protection:
         return (attempt.text if attempt else ""), _Prepared(plan, attempt)
 
     def after(self, prepared: _Prepared, translation: Translation, run: Run) -> Translation:
-        """See `translator.Stage`."""
+        """See `wrapping.Wrapper`."""
         plan, attempt = prepared.plan, prepared.attempt
         restored = _restored(plan, attempt, translation) if attempt else None
         if restored is None:

@@ -19,7 +19,8 @@ from specmt.bundle import BUNDLED_MODEL
 from specmt.errors import InputError, UsageError
 from specmt.loading import load_translator
 from specmt.protection import KINDS, NAMES, NUMBERS, Protection, Span, Terminology, read_terminology
-from specmt.translator import Alternative, DecodingSettings, Translation
+from specmt.settings import DecodingSettings
+from specmt.translation import Alternative, Translation
 
 STRICT = DecodingSettings.from_defaults(DEFAULTS).strict()
 AR = replace(STRICT, strategy="ar")

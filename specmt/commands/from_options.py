@@ -10,7 +10,8 @@ from specmt.cli_options import EngineName, Precision, StrategyName
 from specmt.errors import UsageError
 
 if TYPE_CHECKING:
-    from specmt.translator import DecodingSettings, Translator
+    from specmt.settings import DecodingSettings
+    from specmt.translator import Translator
 
 
 def load(model: Path, engine: EngineName, device: str, precision: Precision, threads: int) -> Translator:
@@ -36,7 +37,7 @@ def settings_of(
     Raises:
         UsageError: settings that contradict one another or that the engine cannot do.
     """
-    from specmt.translator import DecodingSettings
+    from specmt.settings import DecodingSettings
 
     if strict and (beta or 1) > 1:
         raise UsageError("--strict means --beta 1; give one of them")

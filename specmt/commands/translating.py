@@ -15,8 +15,10 @@ from specmt.forms import Form
 from specmt.inputs import jsonl_parser, reading, text_parser
 from specmt.outputs import Resumable, writing
 from specmt.protection import Protection, Terminology, read_terminology
+from specmt.settings import DecodingSettings
 from specmt.status import status
-from specmt.translator import DecodingSettings, Translation, Translator
+from specmt.translation import Translation
+from specmt.translator import Translator
 from specmt.vocabulary import AnyVocabulary
 
 
