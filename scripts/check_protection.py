@@ -16,7 +16,9 @@ from pathlib import Path
 
 from specmt.bundle import BUNDLED_MODEL
 from specmt.loading import load_translator
-from specmt.protection import KINDS, Protection, read_terminology
+from specmt.protection.protection import Protection
+from specmt.protection.spans import KINDS
+from specmt.protection.terminology import read_terminology
 from specmt.settings import DecodingSettings
 from specmt.translation import Translation
 from specmt.translator import Translator

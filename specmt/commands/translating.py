@@ -14,7 +14,8 @@ from specmt.files import file_digest
 from specmt.forms import Form
 from specmt.inputs import jsonl_parser, reading, text_parser
 from specmt.outputs import Resumable, writing
-from specmt.protection import Protection, Terminology, read_terminology
+from specmt.protection.protection import Protection
+from specmt.protection.terminology import Terminology, read_terminology
 from specmt.settings import DecodingSettings
 from specmt.status import status
 from specmt.translation import Translation
