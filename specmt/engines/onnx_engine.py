@@ -141,7 +141,7 @@ class _Tables:
 
 
 def _position_table(positions: int, width: int) -> FloatArray:
-    """As `torch_engine.position_table`."""
+    """As `torch_layers.position_table`."""
     half = width // 2
     frequencies = np.exp(np.arange(half) * -(np.log(10000) / (half - 1)))
     angles = (np.arange(positions) + PAD_ID + 1)[:, None] * frequencies[None, :]
