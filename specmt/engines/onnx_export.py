@@ -16,7 +16,7 @@ from specmt.architecture import Architecture
 from specmt.bundle import WEIGHTS
 from specmt.engines.base import LATTICE_WIDTH
 from specmt.engines.calibration import calibrate
-from specmt.engines.onnx_engine import cache_names, memory_names
+from specmt.engines.onnx_calls import cache_names, memory_names
 from specmt.engines.onnx_graph import INT64, Graph
 from specmt.engines.onnx_network import Network, Norms, Quantised, Stream
 from specmt.weights import DRAFTER_OUTPUT, VERIFIER_OUTPUT, dequantised, read_stored

@@ -19,7 +19,7 @@ import numpy as np
 from specmt.architecture import Architecture
 from specmt.bundle import WEIGHTS
 from specmt.engines.calibration import Ranges
-from specmt.engines.onnx_engine import memory_names
+from specmt.engines.onnx_calls import memory_names
 from specmt.engines.onnx_graph import Graph
 from specmt.weights import Stored, ids_name, scale_name
 
