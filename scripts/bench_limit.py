@@ -28,7 +28,9 @@ from benchmarking import CORPORA, Options, Results, last_cores
 
 from specmt.drafting import draft_and_verify
 from specmt.engines.base import AnyEngine, Candidates, IntArray, Lattice, Rows, Speculation
-from specmt.translator import DecodingSettings, Translator, load_translator
+from specmt.loading import load_translator
+from specmt.settings import DecodingSettings
+from specmt.translator import Translator
 from specmt.vocabulary import EOS_ID, AnyVocabulary
 
 T = TypeVar("T")

@@ -30,7 +30,8 @@ from specmt.architecture import Architecture
 from specmt.bundle import WEIGHTS, load_bundle
 from specmt.engines.onnx_engine import OnnxEngine, OnnxRows
 from specmt.engines.onnx_export import export_graphs
-from specmt.translator import DecodingSettings, load_translator
+from specmt.loading import load_translator
+from specmt.settings import DecodingSettings
 from specmt.tuning import counted_emission
 from specmt.vocabulary import EOS_ID
 from specmt.weights import expected_shapes, ids_name, save_weights

@@ -21,7 +21,9 @@ from typing import Any
 
 from specmt.corpus import read_lines
 from specmt.engines.base import AnyEngine, Candidates, IntArray
-from specmt.translator import DecodingSettings, Translator, load_translator
+from specmt.loading import load_translator
+from specmt.settings import DecodingSettings
+from specmt.translator import Translator
 
 ROOT = Path(__file__).parent.parent
 

@@ -27,7 +27,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from specmt.corpus import read_lines
-from specmt.translator import DecodingSettings, Translator, load_translator
+from specmt.loading import load_translator
+from specmt.settings import DecodingSettings
+from specmt.translator import Translator
 
 BUNDLED = Path(__file__).parent.parent / "specmt" / "models" / "de-en"
 PROMISED = ("replay", "spec-reproducible")

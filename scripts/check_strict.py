@@ -14,7 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from specmt.corpus import read_lines
-from specmt.translator import DecodingSettings, Translator, load_translator
+from specmt.loading import load_translator
+from specmt.settings import DecodingSettings
+from specmt.translator import Translator
 
 BUNDLED = Path(__file__).parent.parent / "specmt" / "models" / "de-en"
 

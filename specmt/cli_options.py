@@ -1,17 +1,16 @@
-"""The command line's options that several commands share, and their choices."""
+"""Options that several commands share, and the choices that options give."""
 
 from __future__ import annotations
 
-import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-DEFAULT_BATCH_SIZE = 32
-DEFAULT_STRATEGIES = "ar,beam5,spec-strict,spec"
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+from specmt.machine import usable_cores
+
+CORES = usable_cores()
 
 
 class StrategyName(StrEnum):
@@ -20,13 +19,6 @@ class StrategyName(StrEnum):
     spec = "spec"
     replay = "replay"
     ar = "ar"
-
-
-class ExplainedStrategy(StrEnum):
-    """What `explain` can lay open."""
-
-    spec = "spec"
-    replay = "replay"
 
 
 class InputFormat(StrEnum):
@@ -51,8 +43,8 @@ class OutputFormat(StrEnum):
     fairseq = "fairseq"
 
 
-class ExplainFormat(StrEnum):
-    """What `explain` writes."""
+class ReportFormat(StrEnum):
+    """What commands write that tell something: for people, or for programs."""
 
     text = "text"
     json = "json"

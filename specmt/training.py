@@ -25,8 +25,8 @@ from specmt.evaluation import evaluate
 from specmt.exporting import calibration_sources, copy_files
 from specmt.fairseq_backend import binarise, checkpoints, driver
 from specmt.files import write_json
+from specmt.loading import load_translator
 from specmt.stages import Stage, exclusive
-from specmt.translator import load_translator
 from specmt.tuning import counted_emission
 from specmt.vocabulary import Vocabulary, train_vocabulary
 from specmt.weights import save_weights

@@ -30,7 +30,8 @@ from specmt.decoding import Greedy, Request, RequestQueue, decode
 from specmt.dictionaries import Dictionary, FairseqVocabulary, Segmentation
 from specmt.engines.base import step
 from specmt.errors import BundleError, EngineError, InputError, SpecmtError, UsageError
-from specmt.translator import DecodingSettings, load_translator
+from specmt.loading import load_translator
+from specmt.settings import DecodingSettings
 from specmt.vocabulary import BOS_ID, EOS_ID, MASK_ID, PAD_ID, UNK_ID, Vocabulary
 from specmt.weights import quantise
 

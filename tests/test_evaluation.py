@@ -31,7 +31,7 @@ from specmt import evaluation
 from specmt.engines.base import Candidates, IntArray, Lattice
 from specmt.errors import InputError, UsageError
 from specmt.evaluation import Evaluation, Latency, StrategyResult, evaluate, strategy_settings
-from specmt.translator import DecodingSettings
+from specmt.settings import DecodingSettings
 
 SPEC = DecodingSettings.from_defaults(DEFAULTS)
 AR = replace(SPEC, strategy="ar")

@@ -98,4 +98,4 @@ def test_cpu_features_are_unknown_where_the_system_does_not_say(monkeypatch: pyt
         raise OSError
 
     monkeypatch.setattr(Path, "read_text", refuse)
-    assert set(diagnosis._cpu()[1].values()) == {None}
+    assert set(diagnosis._cpu_features().values()) == {None}

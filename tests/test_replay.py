@@ -34,16 +34,19 @@ from scripted import (
 )
 from typer.testing import CliRunner
 
-from specmt.cli import BUNDLED_MODEL, app
+from specmt.bundle import BUNDLED_MODEL
+from specmt.cli import app
 from specmt.decoding import Greedy, Hypothesis, Plan, Request, Speculative, decode
 from specmt.engines.base import AnyEngine, Candidates, IntArray, Size
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import EngineError, UsageError
 from specmt.evaluation import evaluate
+from specmt.loading import load_translator
 from specmt.replay import FixedSpeculative, Replay
 from specmt.replay_explanation import explain, render
 from specmt.reporting import render as render_evaluation
-from specmt.translator import DecodingSettings, ReproducibleLine, Translator, load_translator
+from specmt.settings import DecodingSettings
+from specmt.translator import ReproducibleLine, Translator
 from specmt.vocabulary import EOS_ID
 
 ROOT = Path(__file__).parent.parent
