@@ -54,6 +54,7 @@ class EngineName(StrEnum):
     """What runs the networks."""
 
     auto = "auto"
+    native = "native"
     onnx = "onnx"
     torch = "torch"
 
@@ -69,7 +70,10 @@ ModelOption = Annotated[
     Path, typer.Option("--model", "-m", help="Model directory (bundle).", show_default="de-en, bundled")
 ]
 EngineOption = Annotated[
-    EngineName, typer.Option(help="8-bit integers on CPUs, or torch; auto takes onnx on a CPU if the model has graphs.")
+    EngineName,
+    typer.Option(
+        help="native and onnx: 8-bit integers on CPUs; auto takes the first that is there and runs the model."
+    ),
 ]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")]
 PrecisionOption = Annotated[Precision, typer.Option(help="Arithmetic of the torch engine.")]

@@ -111,13 +111,13 @@ def _version(package: str) -> str | None:
 
 
 def _engine(model: Path) -> tuple[str, str]:
+    from specmt.loading import engine_for
+
     try:
         bundle = load_bundle(model)
     except SpecmtError as error:
         return "none", str(error)
-    if bundle.has_graphs:
-        return "onnx", "the model has graphs, and no GPU or bf16 is asked for"
-    return "torch", f"the model has no graphs; `specmt export {model}` writes them"
+    return engine_for(bundle)
 
 
 def _cpu_features() -> dict[str, bool | None]:

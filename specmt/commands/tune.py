@@ -26,7 +26,7 @@ def tune(
             show_default="what training recorded, else the sample that comes along",
         ),
     ] = None,
-    engine: Annotated[str, typer.Option(help="auto, onnx or torch.")] = "auto",
+    engine: Annotated[str, typer.Option(help="auto, native, onnx or torch.")] = "auto",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")] = "cpu",
     precision: Annotated[str, typer.Option(help="Of the torch engine: fp32 or bf16.")] = "fp32",
     threads: Annotated[int, typer.Option(min=1, help="Cores used, by the torch engine.")] = 1,

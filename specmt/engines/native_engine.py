@@ -10,22 +10,18 @@ import ctypes
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specmt.architecture import Architecture
 from specmt.bundle import RANGES, WEIGHTS
 from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice, Size, Speculation
+from specmt.engines.native_library import address, check, library
 from specmt.errors import BundleError, EngineError
 from specmt.weights import Stored, ids_name, read_stored, scale_name
 
-LIBRARIES = tuple(Path(__file__).parent.parent / "native" / f"specmt-{level}.so" for level in ("any", "avx2", "avx512"))
-"""The same code for processors of each level, the slowest first."""
-_NO_MEMORY = 1
 _SIZES = (
     "vocabulary_size",
     "width",
@@ -51,73 +47,24 @@ _SIZES = (
 """What the library wants to know of an architecture, in its order; last comes whether the activation is gelu."""
 
 
-def is_built() -> bool:
-    """Whether the library was compiled at installation."""
-    return all(path.exists() for path in LIBRARIES)
-
-
-@cache
-def _library() -> ctypes.CDLL:
-    """The fastest build that this processor can run."""
-    try:
-        level = ctypes.CDLL(str(LIBRARIES[0])).specmt_processor_level()
-        library = ctypes.CDLL(str(LIBRARIES[level]))
-    except OSError as error:
-        raise EngineError(f"the native engine is not built here: {error}") from None
-    library.specmt_error.restype = ctypes.c_char_p
-    library.specmt_tensors_new.restype = ctypes.c_void_p
-    for name in ("tensors_delete", "network_delete", "row_delete"):
-        function = getattr(library, f"specmt_{name}")
-        function.argtypes, function.restype = [ctypes.c_void_p], None
-    pointer, integer, real, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_float, ctypes.c_char_p
-    for name, types in {
-        "tensors_matrix": [pointer, text, pointer, pointer, integer, integer],
-        "tensors_vector": [pointer, text, pointer],
-        "tensors_ids": [pointer, text, pointer],
-        "tensors_range": [pointer, text, real, real],
-        "network_new": [pointer, pointer, pointer],
-        "row_copy": [pointer, pointer],
-        "encode": [pointer, pointer, pointer, integer, pointer],
-        "verify": [pointer, pointer, pointer, integer, pointer, integer, integer, pointer, pointer],
-        "draft": [pointer, pointer, pointer, integer, pointer, integer, integer, pointer, pointer, pointer],
-        "speculate": [pointer, pointer, pointer, integer, pointer, *3 * [integer], pointer, pointer, pointer],
-    }.items():
-        getattr(library, f"specmt_{name}").argtypes = types
-    return library
-
-
-def _check(result: int) -> None:
-    if result == _NO_MEMORY:
-        raise MemoryError
-    if result:
-        raise EngineError(f"native engine: {_library().specmt_error().decode()}")
-
-
-def _address(array: NDArray[Any]) -> int:
-    """Where an array begins that has no gaps."""
-    assert array.flags.c_contiguous
-    address: int = array.ctypes.data
-    return address
-
-
 class _Row:
     """A row of the library, freed with this object."""
 
-    __slots__ = ("_delete", "handle")
+    __slots__ = ("_functions", "handle")
 
-    def __init__(self, handle: int) -> None:
+    def __init__(self, functions: ctypes.CDLL, handle: int) -> None:
+        self._functions = functions
         self.handle = handle
-        self._delete = _library().specmt_row_delete
 
     def copy(self) -> _Row:
         """A row of the same source with the same caches."""
         copied = ctypes.c_void_p()
-        _check(_library().specmt_row_copy(self.handle, ctypes.byref(copied)))
+        check(self._functions, self._functions.specmt_row_copy(self.handle, ctypes.byref(copied)))
         assert copied.value
-        return _Row(copied.value)
+        return _Row(self._functions, copied.value)
 
     def __del__(self) -> None:
-        self._delete(self.handle)
+        self._functions.specmt_row_delete(self.handle)
 
 
 @dataclass
@@ -137,15 +84,18 @@ class NativeEngine:
 
     name = "native-cpu-int8"
 
-    def __init__(self, architecture: Architecture, folder: Path) -> None:
+    def __init__(self, architecture: Architecture, folder: Path, level: str = "") -> None:
         """Load a bundle's weights and the ranges of its activations.
+
+        Args:
+            level: of `native_library.LEVELS`, which processors' build runs; the fastest one that can, if left out.
 
         Raises:
             BundleError: files that do not fit the architecture.
             EngineError: the library was not compiled at installation.
         """
         self.architecture = architecture
-        self._library = _library()
+        self._library = library(level)
         self._stored = read_stored(folder / WEIGHTS, architecture)  # the library reads embeddings from here
         self._network = ctypes.c_void_p()
         tensors = self._library.specmt_tensors_new()
@@ -155,7 +105,7 @@ class NativeEngine:
             self._hand_over(tensors, self._stored, read_ranges(folder / RANGES))
             sizes = [int(getattr(architecture, name)) for name in _SIZES] + [architecture.activation == "gelu"]
             shape = np.array(sizes, dtype=np.int64)
-            _check(self._library.specmt_network_new(_address(shape), tensors, ctypes.byref(self._network)))
+            self._check(self._library.specmt_network_new(address(shape), tensors, ctypes.byref(self._network)))
         except EngineError:
             raise BundleError(
                 f"{folder / RANGES}: does not fit the weights; `specmt export {folder}` writes it"
@@ -164,23 +114,26 @@ class NativeEngine:
             self._library.specmt_tensors_delete(tensors)
 
     def _hand_over(self, tensors: int, stored: Stored, ranges: dict[str, tuple[float, float]]) -> None:
-        library = self._library
+        functions = self._library
         for name, array in stored.items():
-            key, address = name.encode(), _address(array)
+            key, begin = name.encode(), address(array)
             if array.ndim == 2:
-                scales = _address(stored[scale_name(name)])
-                _check(library.specmt_tensors_matrix(tensors, key, address, scales, *array.shape))
+                scales = address(stored[scale_name(name)])
+                self._check(functions.specmt_tensors_matrix(tensors, key, begin, scales, *array.shape))
             elif name.endswith(ids_name("")):
-                _check(library.specmt_tensors_ids(tensors, key, address))
+                self._check(functions.specmt_tensors_ids(tensors, key, begin))
             else:
-                _check(library.specmt_tensors_vector(tensors, key, address))
+                self._check(functions.specmt_tensors_vector(tensors, key, begin))
         for name, (low, high) in ranges.items():
-            _check(library.specmt_tensors_range(tensors, name.encode(), low, high))
+            self._check(functions.specmt_tensors_range(tensors, name.encode(), low, high))
 
     def __del__(self) -> None:
         """Free the library's copy of the weights."""
         if getattr(self, "_network", None):
             self._library.specmt_network_delete(self._network)
+
+    def _check(self, result: int) -> None:
+        check(self._library, result)
 
     @property
     def max_draft_length(self) -> int:
@@ -192,17 +145,19 @@ class NativeEngine:
         ids = np.array([id_ for source in sources for id_ in source], dtype=np.int64)
         lengths = np.array([len(source) for source in sources], dtype=np.int64)
         handles = (ctypes.c_void_p * len(sources))()
-        _check(self._library.specmt_encode(self._network, _address(ids), _address(lengths), len(sources), handles))
-        return NativeRows([_Row(handle) for handle in handles], np.zeros(len(sources), dtype=np.int64))
+        self._check(self._library.specmt_encode(self._network, address(ids), address(lengths), len(sources), handles))
+        return NativeRows(
+            [_Row(self._library, handle) for handle in handles if handle], np.zeros(len(sources), dtype=np.int64)
+        )
 
     def verify(self, rows: NativeRows, token_ids: IntArray, beta: int) -> Candidates:
         """See `Engine.verify`."""
         batch, window = token_ids.shape
         tokens = np.ascontiguousarray(token_ids, dtype=np.int64)
         candidates = self._empty_candidates(batch, window, beta)
-        _check(
+        self._check(
             self._library.specmt_verify(
-                *self._places(rows), _address(tokens), window, candidates.ids.shape[2], *_addresses(candidates)
+                *self._places(rows), address(tokens), window, candidates.ids.shape[2], *_addresses(candidates)
             )
         )
         return candidates
@@ -213,10 +168,10 @@ class NativeEngine:
         shape = (len(last_ids), draft_length, width)
         ids, scores = np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.float32)
         transitions: FloatArray = np.empty((*shape, width), dtype=np.float32)
-        outputs = (_address(array) for array in (ids, scores, transitions))
+        outputs = (address(array) for array in (ids, scores, transitions))
         last_ids = np.ascontiguousarray(last_ids)
-        _check(
-            self._library.specmt_draft(*self._places(rows), _address(last_ids), draft_length, width, *outputs),
+        self._check(
+            self._library.specmt_draft(*self._places(rows), address(last_ids), draft_length, width, *outputs),
         )
         return Lattice(ids, scores, transitions)
 
@@ -224,14 +179,14 @@ class NativeEngine:
         """See `base.Fused`."""
         draft = np.empty((len(last_ids), draft_length), dtype=np.int64)
         candidates = self._empty_candidates(len(last_ids), draft_length + 1, beta)
-        _check(
+        self._check(
             self._library.specmt_speculate(
                 *self._places(rows),
-                _address(last_ids),
+                address(last_ids),
                 draft_length,
                 self._lattice_width,
                 candidates.ids.shape[2],
-                _address(draft),
+                address(draft),
                 *_addresses(candidates),
             )
         )
@@ -242,7 +197,7 @@ class NativeEngine:
         return min(LATTICE_WIDTH, self.architecture.draft_vocabulary_size or self.architecture.vocabulary_size)
 
     def _places(self, rows: NativeRows) -> tuple[Any, ...]:
-        return self._network, rows.handles, _address(rows.lengths), len(rows.rows)
+        return self._network, rows.handles, address(rows.lengths), len(rows.rows)
 
     def _empty_candidates(self, batch: int, positions: int, beta: int) -> Candidates:
         most = self.architecture.target_vocabulary_size or self.architecture.vocabulary_size
@@ -300,7 +255,7 @@ class NativeEngine:
 
 
 def _addresses(candidates: Candidates) -> tuple[int, int]:
-    return _address(candidates.ids), _address(candidates.log_probs)
+    return address(candidates.ids), address(candidates.log_probs)
 
 
 def read_ranges(path: Path) -> dict[str, tuple[float, float]]:
