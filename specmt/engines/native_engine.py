@@ -17,11 +17,14 @@ import numpy as np
 
 from specmt.architecture import Architecture
 from specmt.bundle import RANGES, WEIGHTS
-from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice, Size, Speculation
+from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice, Run, Size, Speculation
 from specmt.engines.native_library import address, check, library
 from specmt.errors import BundleError, EngineError
+from specmt.vocabulary import EOS_ID
 from specmt.weights import Stored, ids_name, read_stored, scale_name
 
+_ITERATIONS = 64
+"""Iterations of a call, at most: then Python has its turn."""
 _SIZES = (
     "vocabulary_size",
     "width",
@@ -192,6 +195,38 @@ class NativeEngine:
         )
         return Speculation(draft, candidates)
 
+    def iterate(
+        self, rows: NativeRows, last_ids: IntArray, room: IntArray, draft_length: int, beta: int, tau: float
+    ) -> Run:
+        """See `base.Iterating`."""
+        shape = (_ITERATIONS, len(last_ids), draft_length + 1)
+        accepted, ids = np.empty(shape[:2], dtype=np.int64), np.empty(shape, dtype=np.int64)
+        log_probs = np.empty(shape, dtype=np.float32)
+        rows.lengths, last_ids = rows.lengths.copy(), last_ids.copy()  # they move along
+        done = ctypes.c_int()
+        self._check(
+            self._library.specmt_iterate(
+                *self._places(rows),
+                address(last_ids),
+                address(room),
+                draft_length,
+                self._lattice_width,
+                min(beta, self._most_candidates),
+                tau,
+                EOS_ID,
+                _ITERATIONS,
+                address(accepted),
+                address(ids),
+                address(log_probs),
+                ctypes.byref(done),
+            )
+        )
+        return Run(*(array[: done.value].tolist() for array in (accepted, ids, log_probs)))
+
+    @property
+    def _most_candidates(self) -> int:
+        return self.architecture.target_vocabulary_size or self.architecture.vocabulary_size
+
     @property
     def _lattice_width(self) -> int:
         return min(LATTICE_WIDTH, self.architecture.draft_vocabulary_size or self.architecture.vocabulary_size)
@@ -200,8 +235,7 @@ class NativeEngine:
         return self._network, rows.handles, address(rows.lengths), len(rows.rows)
 
     def _empty_candidates(self, batch: int, positions: int, beta: int) -> Candidates:
-        most = self.architecture.target_vocabulary_size or self.architecture.vocabulary_size
-        shape = (batch, positions, min(beta, most))
+        shape = (batch, positions, min(beta, self._most_candidates))
         return Candidates(np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.float32))
 
     def commit(self, rows: NativeRows, counts: IntArray) -> None:

@@ -31,6 +31,10 @@ _TYPES: dict[str, tuple[Any, ...]] = {
     "encode": (_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER),
     "verify": (*_WINDOW, _INTEGER, _POINTER, _POINTER),
     "draft": (*_WINDOW, _INTEGER, _POINTER, _POINTER, _POINTER),
+    "iterate": (
+        *(_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER, _POINTER, _INTEGER, _INTEGER, _INTEGER, _REAL),
+        *(ctypes.c_int64, _INTEGER, _POINTER, _POINTER, _POINTER, _POINTER),
+    ),
     "speculate": (*_WINDOW, _INTEGER, _INTEGER, _POINTER, _POINTER, _POINTER),
 }
 

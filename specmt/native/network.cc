@@ -576,4 +576,45 @@ void Network::speculate(Row* const* rows, const int64_t* lengths, int count, con
   read_window(rows, lengths, count, tokens.data(), window, beta, ids, log_probs, space);
 }
 
+int Network::iterate(Row* const* rows, int64_t* lengths, int count, int64_t* last_ids, const int64_t* room, int slots,
+                     int lattice_width, int beta, float tau, int64_t end_id, int iterations, int64_t* accepted,
+                     int64_t* ids, float* log_probs) const {
+  const int window = slots + 1;
+  std::vector<int64_t> draft(size_t(count) * slots), candidates(size_t(count) * window * beta);
+  std::vector<float> scores(candidates.size());
+  std::vector<int64_t> emitted(count);
+  for (int done = 0;;) {
+    if (slots)
+      speculate(rows, lengths, count, last_ids, slots, lattice_width, beta, draft.data(), candidates.data(),
+                scores.data());
+    else
+      verify(rows, lengths, count, last_ids, window, beta, candidates.data(), scores.data());
+    bool ended = false;
+    for (int row = 0; row < count; ++row, ids += window, log_probs += window, ++accepted) {
+      int kept = 0;
+      const auto take = [&](int candidate) {
+        ids[kept] = candidates[(size_t(row) * window + kept) * beta + candidate];
+        log_probs[kept] = scores[(size_t(row) * window + kept) * beta + candidate];
+      };
+      for (; kept < slots; ++kept) {
+        const size_t first = (size_t(row) * window + kept) * beta;
+        const int64_t drafted = draft[size_t(row) * slots + kept];
+        int candidate = 0;
+        while (candidate < beta && (candidates[first + candidate] != drafted ||
+                                    scores[first + candidate] < scores[first] - tau))
+          ++candidate;
+        if (candidate == beta) break;
+        take(candidate);
+      }
+      take(0);
+      *accepted = kept;
+      lengths[row] += kept + 1;
+      last_ids[row] = ids[kept];
+      emitted[row] += kept + 1;
+      ended |= emitted[row] >= room[row] || std::find(ids, ids + kept + 1, end_id) != ids + kept + 1;
+    }
+    if (++done == iterations || ended) return done;
+  }
+}
+
 }  // namespace specmt
