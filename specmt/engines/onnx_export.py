@@ -13,12 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from specmt.architecture import Architecture
-from specmt.bundle import WEIGHTS
+from specmt.bundle import RANGES, WEIGHTS
 from specmt.engines.base import LATTICE_WIDTH
 from specmt.engines.calibration import calibrate
 from specmt.engines.onnx_calls import cache_names, memory_names
 from specmt.engines.onnx_graph import INT64, Graph
 from specmt.engines.onnx_network import Network, Norms, Quantised, Stream
+from specmt.files import write_json
 from specmt.weights import DRAFTER_OUTPUT, VERIFIER_OUTPUT, dequantised, read_stored
 
 _VERIFIER_STATES = "drafter.layers.0.prefix_attn.k_proj"
@@ -274,6 +275,7 @@ def export_graphs(folder: Path, architecture: Architecture, calibration_sources:
     """
     stored = read_stored(folder / WEIGHTS, architecture)
     ranges = calibrate(architecture, dequantised(stored), calibration_sources)
+    write_json(folder / RANGES, ranges)
     _Encoder("encode", architecture, stored, ranges, folder).build().save(folder)
     _Decoder("verify", architecture, stored, ranges, folder).verifier().save(folder)
     if architecture.drafter_layers:
