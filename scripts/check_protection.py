@@ -90,10 +90,11 @@ def main() -> int:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path, default=BUNDLED_MODEL)
+    parser.add_argument("--engine", default="auto")
     parser.add_argument("--print", action="store_true", dest="show", help="print the translations")
     arguments = parser.parse_args()
     lines = read_lines(DATA / "protection.jsonl")
-    translator = load_translator(arguments.model)
+    translator = load_translator(arguments.model, engine=arguments.engine)
     default = DecodingSettings.from_defaults(translator.defaults)
     strategies = {"ar": replace(default, strategy="ar")}
     if translator.has_drafter:

@@ -1,7 +1,7 @@
 """Random input and damaged models through the translator: a line out for each line in, never a traceback or a hang.
 
 Run as `python scripts/fuzz.py`; `--scripted`, `--real`, `--bundles` and `--resigned` say how much of each, `--seed`
-which.
+which, `--engine` what runs the model (by default what `specmt translate` takes by itself).
 
 scripted  lines through the whole path from bytes to bytes, over an engine that follows a script (tests/scripted.py), in
           every strategy and form; strict must equal ar
@@ -152,8 +152,9 @@ def translated(translator: Translator, data: bytes, settings: DecodingSettings, 
     return list(translator.translate_stream(lines, settings, batch_size))
 
 
-def fuzz_real(rng: random.Random, count: int) -> None:
+def fuzz_real(rng: random.Random, count: int, engine: str) -> None:
     """Lines through the command line and the model."""
+    command = ("translate", "-q", "--engine", engine, "--errors", "replace")
     options: tuple[list[str], ...] = (
         ["--strict"],
         [],
@@ -165,15 +166,16 @@ def fuzz_real(rng: random.Random, count: int) -> None:
     while done < count:
         lines = min(rng.randrange(50, 200), count - done)
         data = random_text(rng, lines)
-        run = specmt("translate", "-q", "--errors", "replace", *options[turn % len(options)], stdin=data)
+        run = specmt(*command, *options[turn % len(options)], stdin=data)
         check(run.returncode == 0 and not run.stderr, f"exit code {run.returncode}: {run.stderr.decode()}", data)
         check(run.stdout.count(b"\n") == lines, "lines were lost or made", data)
         done, turn = done + lines, turn + 1
     print(f"real: {done} lines in, {done} lines out in {turn} runs, nothing on stderr", flush=True)
 
 
-def fuzz_bundles(rng: random.Random, count: int, resigned: bool) -> None:
+def fuzz_bundles(rng: random.Random, count: int, engine: str, resigned: bool) -> None:
     """Damaged copies of the model."""
+    command = ("translate", "-q", "--engine", engine, "--strict")
     outcomes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         for number in range(count):
@@ -184,7 +186,7 @@ def fuzz_bundles(rng: random.Random, count: int, resigned: bool) -> None:
             damage(rng, copy / name)
             if resigned:
                 resign(copy, name)
-            run = specmt("translate", "-q", "--strict", "-m", str(copy), stdin=b"Ein Hund schl\xc3\xa4ft.\n")
+            run = specmt(*command, "-m", str(copy), stdin=b"Ein Hund schl\xc3\xa4ft.\n")
             lines = run.stderr.decode(errors="replace").splitlines()
             tidy = run.returncode == 0 or (run.returncode == 1 and len(lines) == 1 and "unexpected" not in lines[0])
             allowed = tidy if resigned else tidy and run.returncode == 1
@@ -239,12 +241,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name, count in (("scripted", 100_000), ("real", 2000), ("bundles", 300), ("resigned", 100)):
         parser.add_argument(f"--{name}", type=int, default=count)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--engine", default="auto")
     options = parser.parse_args(arguments)
     start = time.perf_counter()
     fuzz_scripted(random.Random(options.seed), options.scripted)
-    fuzz_real(random.Random(options.seed + 1), options.real)
-    fuzz_bundles(random.Random(options.seed + 2), options.bundles, resigned=False)
-    fuzz_bundles(random.Random(options.seed + 3), options.resigned, resigned=True)
+    fuzz_real(random.Random(options.seed + 1), options.real, options.engine)
+    fuzz_bundles(random.Random(options.seed + 2), options.bundles, options.engine, resigned=False)
+    fuzz_bundles(random.Random(options.seed + 3), options.resigned, options.engine, resigned=True)
     print(f"{time.perf_counter() - start:.0f} s")
 
 

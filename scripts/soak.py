@@ -24,9 +24,11 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=100_000)
     parser.add_argument("--warm-up", type=int, default=10_000, help="lines that do not count")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--engine", default="auto")
     chosen = parser.parse_args()
     sources = [line for name in SOURCES for line in (ROOT / "data/corpora" / name).read_bytes().splitlines(True)]
-    command = [sys.executable, "-m", "specmt", "translate", "-q", "--threads", str(chosen.threads)]
+    options = ["--threads", str(chosen.threads), "--engine", chosen.engine]
+    command = [sys.executable, "-m", "specmt", "translate", "-q", *options]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as run:
         assert run.stdin is not None and run.stdout is not None
         threading.Thread(target=feed, args=(run.stdin, sources, chosen.lines), daemon=True).start()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from check_readme import README, blocks, cloned, environment, run
 from hypothesis import settings
 
 if TYPE_CHECKING:
@@ -32,3 +34,14 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Foreign:
     from foreign import SHARED, Foreign
 
     return Foreign(tmp_path_factory.mktemp("plain"), SHARED)
+
+
+@pytest.fixture(scope="session")
+def trained_clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder like the clone, in which the README's command has trained the small pair into `runs/tiny-smoke`."""
+    folder = tmp_path_factory.mktemp("trained")
+    (block,) = (block for block in blocks(README.read_text(encoding="utf-8")) if "specmt train " in block.commands)
+    (command,) = (line for line in block.commands.splitlines() if line.startswith("specmt train "))
+    clone = cloned(folder / "clone")
+    run(replace(block, commands=f"{command}\n"), clone, environment(folder / "bin"))
+    return clone

@@ -31,11 +31,9 @@ def train_arguments(output: Path, *settings: str) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_folder(trained_clone: Path) -> Path:
     """A finished training run of `configs/tiny-smoke.yaml`."""
-    output = tmp_path_factory.mktemp("smoke") / "run"
-    specmt(*train_arguments(output))
-    return output
+    return trained_clone / "runs" / "tiny-smoke"
 
 
 @pytest.fixture(scope="session")

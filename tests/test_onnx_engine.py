@@ -162,6 +162,15 @@ def test_log_probabilities_are_the_same_bits_one_by_one_and_in_a_window(pair: Pa
         assert np.array_equal(alone.log_probs[:, 0], together.log_probs[:, position])
 
 
+def test_more_candidates_than_tokens_are_all_tokens(pair: Pair) -> None:
+    (source,) = sentences([5])
+    for engine in (pair.onnx, pair.torch):
+        candidates = engine.verify(engine.encode([source]), np.array([[EOS_ID]]), beta=10_000)
+        size = pair.onnx.architecture.target_vocabulary_size or pair.onnx.architecture.vocabulary_size
+        assert candidates.ids.shape == candidates.log_probs.shape == (1, 1, size)
+        assert len(set(candidates.ids.ravel().tolist())) == size
+
+
 @pytest.mark.parametrize("source_length", [1, 15, 16, 17, 47, 48, 63, 64, 65, 130, 300])
 def test_log_probabilities_are_the_same_bits_alone_and_among_others(pair: Pair, source_length: int) -> None:
     """Neighbours with longer sources, longer prefixes and other prefixes; rows joined, selected and reordered."""

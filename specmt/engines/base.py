@@ -105,7 +105,7 @@ class Engine(Protocol[R]):
 
         Args:
             token_ids: shape (batch, T), no padding.
-            beta: candidates wanted at each position.
+            beta: candidates wanted at each position; there are fewer where the verifier says fewer tokens.
         """
 
     def commit(self, rows: R, counts: IntArray) -> None:

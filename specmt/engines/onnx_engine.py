@@ -272,6 +272,7 @@ class OnnxEngine:
     def _prepared(self, graph: str, rows: OnnxRows, window: int, beta: int) -> Call:
         call = Call(self._graph(graph))
         batch, lines = len(rows.lengths), window * len(rows.lengths)
+        candidates = min(beta, self.architecture.target_vocabulary_size or self.architecture.vocabulary_size)
         call.bind("positions", np.empty((lines, self.architecture.width), dtype=np.float32))
         call.bind("target_shape", np.array([window, batch, *self._head_shape]))
         places = np.zeros((window, batch, 2), dtype=np.int64)
@@ -283,9 +284,9 @@ class OnnxEngine:
         call.bind_layers(rows.caches, cache_names)
         self._bind_drafter(call, window - 1, batch)
         call.bind("token_ids", np.empty(lines, dtype=np.int64))
-        call.bind("beta", np.array([beta]))
-        call.bind("candidate_ids", np.empty((lines, beta), dtype=np.int64))
-        call.bind("log_probs", np.empty((lines, beta), dtype=np.float32))
+        call.bind("beta", np.array([candidates]))
+        call.bind("candidate_ids", np.empty((lines, candidates), dtype=np.int64))
+        call.bind("log_probs", np.empty((lines, candidates), dtype=np.float32))
         return call
 
     def _bind_drafter(self, call: Call, slots: int, batch: int) -> None:
