@@ -55,6 +55,7 @@ class SeparateEngine:
     """An engine whose passes are timed, drafts and verifies in two calls."""
 
     draft_and_verify: Any = None
+    iterate: Any = None
 
     def __init__(self, engine: AnyEngine, watch: Stopwatch) -> None:
         self.engine = engine
@@ -84,6 +85,12 @@ class FusedTimedEngine(SeparateEngine):
         """Timed as `draft and verify`."""
         call = partial(draft_and_verify, self.engine, rows, last_ids, draft_length, beta)
         return self.watch.time("draft and verify", call)
+
+    @property
+    def iterate(self) -> Any:  # noqa: ANN401  (None where the engine has none)
+        """Timed as `iterations`."""
+        iterate = getattr(self.engine, "iterate", None)
+        return iterate and (lambda *given: self.watch.time("iterations", lambda: iterate(*given)))
 
 
 class TimedVocabulary:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from specmt.architecture import Architecture
 from specmt.bundle import WEIGHTS, load_bundle
-from specmt.engines.onnx_engine import OnnxEngine, OnnxRows
+from specmt.engines.native_engine import NativeEngine, NativeRows
 from specmt.engines.onnx_export import export_graphs
 from specmt.loading import load_translator
 from specmt.settings import DecodingSettings
@@ -69,7 +69,7 @@ def sentences(architecture: Architecture, count: int, tokens: int) -> list[list[
 
 
 def passes(
-    engine: OnnxEngine, rows: OnnxRows, sources: list[list[int]], beta: int
+    engine: NativeEngine, rows: NativeRows, sources: list[list[int]], beta: int
 ) -> Iterator[tuple[str, Callable[[], object]]]:
     """Every pass by its name. Nothing is committed, so that each run finds the same caches."""
     last_ids = np.full(len(sources), 7)
@@ -125,7 +125,7 @@ def size(architecture: Architecture, template: Path | None, rounds: int) -> dict
         folder = Path(name)
         save_weights(random_weights(architecture), folder / WEIGHTS)
         export_graphs(folder, architecture, sentences(architecture, 4, 8))
-        engine = OnnxEngine(architecture, folder)
+        engine = NativeEngine(architecture, folder)
         sources = sentences(architecture, 1, SOURCE_TOKENS)
         rows = engine.encode(sources)
         engine.verify(rows, np.full((1, READ_TOKENS), 9), 1)
