@@ -154,6 +154,7 @@ class Flight:
         self.group = group
         self.hypotheses: list[Hypothesis] = []
         self._rows: Rows | None = None
+        self._exceeded = False
 
     @property
     def rows(self) -> Rows:
@@ -180,6 +181,14 @@ class Flight:
         self._rows = self.engine.join(self._rows, entering) if self._rows is not None else entering
         self.hypotheses += [Hypothesis(request) for request in requests]
 
+    def exceeds(self, rows: int) -> bool:
+        """Whether more than `rows` rows are in flight, or have been since there was none.
+
+        Once they took plain steps, nothing is drafted for them: an engine keeps what a drafter reads only if it drafts.
+        """
+        self._exceeded = self._exceeded or len(self.hypotheses) > rows
+        return self._exceeded
+
     def iterate(self, draft_length: int, beta: int, tau: float) -> bool:
         """Let the engine run iterations on its own until some row ends, if it is one that can; whether it was."""
         iterate: Iterating[Rows] | None = getattr(self.engine, "iterate", None)
@@ -201,6 +210,7 @@ class Flight:
             staying = [i for i, hypothesis in enumerate(self.hypotheses) if not hypothesis.finished]
             self.hypotheses = [self.hypotheses[i] for i in staying]
             self._rows = self.engine.select(self.rows, np.array(staying, dtype=np.int64)) if staying else None
+            self._exceeded = self._exceeded and bool(staying)
         return landed
 
 
@@ -258,16 +268,21 @@ class Greedy:
 class Speculative:
     """`spec`: draft `draft_length` tokens in one pass, verify them in one pass, keep what the verifier accepts.
 
-    `beta` candidates a position, those more than `tau` nats behind the best `[BLANK]`; beta = 1 is strict.
+    `beta` candidates a position, those more than `tau` nats behind the best `[BLANK]`; beta = 1 is strict. Strict may
+    have a number of rows, `most_rows`, beyond which it takes plain steps: the tokens are the same.
     """
 
     draft_length: int
     beta: int
     tau: float
     trace: bool = False
+    most_rows: int | None = None
 
     def advance(self, flight: Flight) -> None:
         """Run one iteration, or several: decoder input, draft, candidates, accept, recovered or bonus, next input."""
+        if self.most_rows is not None and flight.exceeds(self.most_rows):
+            Greedy().advance(flight)
+            return
         if not self.trace and flight.iterate(self.draft_length, self.beta, self.tau):
             return
         engine, rows, last_ids = flight.engine, flight.rows, flight.last_ids

@@ -24,6 +24,8 @@ class DecodingSettings:
     beam: int
     length_penalty: float
     n_best: int = 1
+    speculated_rows: int | None = None
+    """The most rows in flight with which strict speculation drafts; with more it takes plain steps. None: any."""
     trace: bool = False
     """Keep each iteration's draft and candidates."""
     split: bool = True

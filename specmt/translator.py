@@ -313,6 +313,7 @@ def _plan(settings: DecodingSettings, engine: AnyEngine, reproducible: bool) -> 
     if settings.strategy != "spec":
         strategy = Replay(settings.replay_window, group, settings.trace) if reproducible else Greedy()
         return Plan(strategy, None, group, in_flight)
-    speculative = Speculative(settings.draft_length, settings.beta, settings.tau, settings.trace)
+    most_rows = settings.speculated_rows if settings.beta == 1 else None
+    speculative = Speculative(settings.draft_length, settings.beta, settings.tau, settings.trace, most_rows)
     apart = FixedSpeculative(speculative, group) if reproducible and not engine.row_exact else None
     return Plan(speculative, apart, group, in_flight)

@@ -310,6 +310,14 @@ def test_iterations_of_the_engines_own_are_the_strategys(folder: Path, strategy:
     assert any(iteration.accepted for iteration in iterations) or strategy == Greedy()
 
 
+@pytest.mark.parametrize("most_rows", [0, 1, 3])
+def test_plain_steps_with_more_rows_than_are_speculated_change_no_token(pair: Pair, most_rows: int) -> None:
+    sources = sentences(np.random.default_rng(6).integers(1, 40, 12).tolist())
+    strategy = Speculative(4, beta=1, tau=0.0, most_rows=most_rows)
+    for batch_size in (1, 5):
+        assert decoded(pair.engine, strategy, sources, batch_size) == decoded(pair.engine, Greedy(), sources, 1)
+
+
 @pytest.mark.parametrize("level", LEVELS)
 def test_processors_without_the_newest_instructions_compute_the_same_bits(folder: Path, level: str) -> None:
     if LEVELS.index(level) > library().specmt_processor_level():

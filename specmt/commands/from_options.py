@@ -64,10 +64,10 @@ def with_replay(
     )
 
 
-def with_tuned_draft_length(settings: DecodingSettings, translator: Translator) -> DecodingSettings:
-    """`settings` with the draft length that `specmt tune` found here, if it did and they are strict.
+def tuned_here(settings: DecodingSettings, translator: Translator) -> DecodingSettings:
+    """`settings` with what `specmt tune` found to be fastest here, if it did and they are strict.
 
-    Under strict any draft length gives the same text.
+    Under strict any draft length gives the same text, and so do plain steps.
     """
     from specmt import tuned
 
@@ -75,4 +75,4 @@ def with_tuned_draft_length(settings: DecodingSettings, translator: Translator) 
         return settings
     key = tuned.Key.here(translator.model_digest, translator.engine.name)
     found = tuned.stored(key, translator.engine.max_draft_length)
-    return replace(settings, draft_length=found) if found else settings
+    return replace(settings, draft_length=found.draft_length, speculated_rows=found.rows) if found else settings

@@ -29,7 +29,7 @@ from specmt.cli_options import (
     TauOption,
     ThreadsOption,
 )
-from specmt.commands.from_options import load, settings_of, with_replay, with_tuned_draft_length
+from specmt.commands.from_options import load, settings_of, tuned_here, with_replay
 
 if TYPE_CHECKING:
     from specmt.translator import Translator
@@ -163,7 +163,7 @@ def translate(
     settings = with_replay(settings, replay_window, replay_group, reproducible)
     settings = replace(settings, split=split, max_source_tokens=max_source_tokens, guards=guards, align=alignment)
     settings = settings.checked(translator.engine)
-    settings = with_tuned_draft_length(settings, translator) if draft_length is None else settings
+    settings = tuned_here(settings, translator) if draft_length is None else settings
     form = Form(output_format, translator.vocabulary, n_best, scores, alignment)
     run(translator, settings, streams, required, form, batch_size, max_batch_tokens, quiet)
 

@@ -35,7 +35,7 @@ def tune(
         ReportFormat.text
     ),
 ) -> None:
-    """Find the draft length that is fastest on this machine, and keep it for `translate --strict`.
+    """Find the draft length that is fastest on this machine, and up to how many rows, for `translate --strict`.
 
     Kept in the user's cache by model, engine and processor. Without --strict the model's own draft length holds: there
     it can change the text, and no text depends on a clock.
@@ -50,7 +50,7 @@ def tune(
     requests = tuning.requests_of(translator, lines) if lines is not None else tuning.made_up_requests(translator)
     found = tuning.tune(translator.engine, requests, _emission(translator, model, source, lines), rounds)
     key = tuned.Key.here(model.digest, translator.engine.name)
-    path = tuned.store(key, found.best.draft_length)
+    path = tuned.store(key, tuned.Tuned(found.best.draft_length, found.rows))
     if output_format is ReportFormat.json:
         result = {**found.to_json(), "engine": key.engine, "cpu": key.cpu, "model": key.model, "kept_in": str(path)}
         typer.echo(json.dumps(result, ensure_ascii=False, indent=2))
@@ -89,5 +89,7 @@ def _table(found: Tuning) -> str:
     lines.append(
         f"An iteration at draft length {found.best.draft_length} is {ratio:.2f} times as fast a token as ar's."
     )
+    if found.rows:
+        lines.append(f"It is the faster way with up to {found.rows} rows in flight; with more, plain steps are.")
     lines.append(f"Emitted tokens: {found.emission.source}, {found.emission.sentences} sentences, strict.")
     return "\n".join(lines)
