@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from specmt.architecture import Architecture
 from specmt.bundle import WEIGHTS, load_bundle
 from specmt.engines.native_engine import NativeEngine, NativeRows
-from specmt.engines.onnx_export import export_graphs
+from specmt.exporting import write_cpu_files
 from specmt.loading import load_translator
 from specmt.settings import DecodingSettings
 from specmt.tuning import counted_emission
@@ -124,7 +124,7 @@ def size(architecture: Architecture, template: Path | None, rounds: int) -> dict
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save_weights(random_weights(architecture), folder / WEIGHTS)
-        export_graphs(folder, architecture, sentences(architecture, 4, 8))
+        write_cpu_files(folder, architecture, sentences(architecture, 4, 8))
         engine = NativeEngine(architecture, folder)
         sources = sentences(architecture, 1, SOURCE_TOKENS)
         rows = engine.encode(sources)

@@ -19,10 +19,9 @@ from specmt.config import Config, CorpusConfig, OptimizerConfig, SampleConfig, S
 from specmt.corpus import Pair
 from specmt.distillation import Decoding, translate_in_shards
 from specmt.engines.base import IntArray
-from specmt.engines.onnx_export import export_graphs
 from specmt.errors import TrainingError, UsageError
 from specmt.evaluation import evaluate
-from specmt.exporting import calibration_sources, copy_files
+from specmt.exporting import calibration_sources, copy_files, write_cpu_files
 from specmt.fairseq_backend import binarise, checkpoints, driver
 from specmt.files import write_json
 from specmt.loading import load_translator
@@ -308,7 +307,8 @@ class Pipeline:
         def write_files(folder: Path) -> None:
             shutil.copyfile(self._folder("tokenizer") / TOKENIZER, folder / TOKENIZER)
             save_weights(weights, folder / WEIGHTS)
-            export_graphs(folder, architecture, sources)
+            if without_graphs := write_cpu_files(folder, architecture, sources):
+                self.reporter.announce(f"export: no graphs for the onnx engine: {without_graphs}")
 
         export = self.config.export
         write_bundle(

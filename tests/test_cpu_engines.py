@@ -25,9 +25,9 @@ from specmt.engines.base import AnyEngine, FloatArray, Rows, step
 from specmt.engines.native_engine import NativeEngine
 from specmt.engines.native_library import LEVELS, library
 from specmt.engines.onnx_engine import OnnxEngine
-from specmt.engines.onnx_export import export_graphs
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import BundleError, EngineError
+from specmt.exporting import write_cpu_files
 from specmt.vocabulary import EOS_ID
 from specmt.weights import dequantised, expected_shapes, ids_name, read_stored, save_weights
 
@@ -81,7 +81,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Weights, graphs and ranges of the pair."""
     folder = tmp_path_factory.mktemp("pair")
     save_weights(random_weights(seed=1), folder / "model.safetensors")
-    export_graphs(folder, ARCHITECTURE, sentences(range(3, 43), seed=2))
+    write_cpu_files(folder, ARCHITECTURE, sentences(range(3, 43), seed=2))
     return folder
 
 
@@ -146,7 +146,7 @@ def test_a_drafter_works_for_a_verifier_as_fairseq_trains_it_by_default(engine_n
         activation="gelu",
     )
     save_weights(random_weights(1, foreign), tmp_path / "model.safetensors")
-    export_graphs(tmp_path, foreign, sentences(range(3, 23), seed=2))
+    write_cpu_files(tmp_path, foreign, sentences(range(3, 23), seed=2))
     weights = dequantised(read_stored(tmp_path / "model.safetensors", foreign))
     engine: AnyEngine = TorchEngine(foreign, {name: torch.from_numpy(array) for name, array in weights.items()})
     if engine_name in ENGINES:

@@ -49,7 +49,7 @@ def export(
     bundle: Annotated[Path, typer.Argument(help="Model directory; replaced as a whole when all is done.")],
     calibration: Annotated[Path, typer.Option(help="Text in the source language like that to be translated.")],
 ) -> None:
-    """Write the graphs of the 8-bit engine into a model directory."""
+    """Write what the 8-bit engines run into a model directory: ranges and graphs."""
     from specmt.corpus import read_lines
 
     try:
@@ -57,5 +57,6 @@ def export(
     except ModuleNotFoundError as error:
         raise SpecmtError(f"exporting needs {error.name}: pip install 'specmt[train]'") from None
 
-    export_bundle(bundle, read_lines(calibration))
+    if without_graphs := export_bundle(bundle, read_lines(calibration)):
+        typer.echo(f"specmt: no graphs for the onnx engine: {without_graphs}", err=True)
     typer.echo(bundle)

@@ -6,22 +6,22 @@ heads, head width), and new keys are written into them in place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from specmt.architecture import Architecture
-from specmt.bundle import RANGES, WEIGHTS
 from specmt.engines.base import LATTICE_WIDTH
-from specmt.engines.calibration import calibrate
+from specmt.engines.calibration import Calibration
 from specmt.engines.onnx_calls import cache_names, memory_names
 from specmt.engines.onnx_graph import INT64, Graph
 from specmt.engines.onnx_network import Network, Norms, Quantised, Stream
-from specmt.files import write_json
-from specmt.weights import DRAFTER_OUTPUT, VERIFIER_OUTPUT, dequantised, read_stored
+from specmt.errors import EngineError
+from specmt.weights import DRAFTER_OUTPUT, VERIFIER_OUTPUT, Stored
 
+_SAFE_SCORE = 60.0
+"""Attention scores seen in calibration are to stay below this: from `LARGEST_SCORE` on, they all count as that."""
 _VERIFIER_STATES = "drafter.layers.0.prefix_attn.k_proj"
 """A matrix that reads the verifier's last states, as the output projection does; it is there if a drafter is."""
 DRAFTER_STATES = "drafter.bigram_gate"
@@ -263,19 +263,19 @@ class _Decoder(Network):
         return graph.add("Reshape", graph.add("GatherElements", lattice.ids, chosen, axis=2), graph.integers(-1))
 
 
-def export_graphs(folder: Path, architecture: Architecture, calibration_sources: Sequence[Sequence[int]]) -> None:
+def export_graphs(folder: Path, architecture: Architecture, stored: Stored, calibration: Calibration) -> None:
     """Write the graphs of the pair whose weights stand in `folder`, beside them.
 
     Args:
-        calibration_sources: sentences (ids with end-of-sentence) like those to be translated; a few hundred.
+        stored: those weights.
 
     Raises:
-        BundleError: weights that do not fit the architecture.
-        EngineError: attention scores that 32-bit floats cannot hold.
+        EngineError: attention scores that the graphs cannot hold.
     """
-    stored = read_stored(folder / WEIGHTS, architecture)
-    ranges = calibrate(architecture, dequantised(stored), calibration_sources)
-    write_json(folder / RANGES, ranges)
+    if calibration.largest_score > _SAFE_SCORE:
+        reached = f"attention scores reach {calibration.largest_score:.0f}"
+        raise EngineError(f"{reached}; the onnx engine holds those up to {_SAFE_SCORE:.0f}")
+    ranges = calibration.ranges
     _Encoder("encode", architecture, stored, ranges, folder).build().save(folder)
     _Decoder("verify", architecture, stored, ranges, folder).verifier().save(folder)
     if architecture.drafter_layers:
