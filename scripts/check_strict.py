@@ -31,7 +31,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+", help="text to translate")
     parser.add_argument("--model", type=Path, default=BUNDLED)
-    parser.add_argument("--engine", default="auto", help="auto, onnx or torch")
+    parser.add_argument("--engine", default="auto", help="auto, native, onnx or torch")
     parser.add_argument("--batch-sizes", default="1,32")
     parser.add_argument("--draft-lengths", default="8")
     arguments = parser.parse_args()
