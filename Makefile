@@ -17,7 +17,8 @@ BENCH ?=
 
 BIN := .venv/bin
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt
-SOURCES := $(shell find specmt -type f -not -name '*.pyc' 2>/dev/null)
+SOURCES := $(shell find specmt -type f -not -name '*.pyc' -not -name '*.so' 2>/dev/null)
+COMPILED := setup.py $(wildcard specmt/native/*.cc specmt/native/*.h)
 
 # A development install runs the demo as well: with one there, the demo does not install over it.
 RUNNABLE := $(if $(wildcard .venv/.dev),.venv/.dev,.venv/.demo)
@@ -60,13 +61,13 @@ $(BIN)/python:
 	@$(PYTHON) -m venv .venv || { rm -rf .venv; \
 	  echo "make: $(PYTHON) cannot make a virtual environment (on Debian: apt install python3-venv)" >&2; exit 1; }
 
-.venv/.demo: $(SOURCES) setup.cfg pyproject.toml constraints.txt | $(BIN)/python
+.venv/.demo: $(SOURCES) setup.py setup.cfg pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing specmt into .venv (a minute, the first time)" >&2
 	@rm -rf build .venv/.dev && $(PIP_INSTALL) .
 	@touch $@
 
 # fairseq without its dependencies: setup.cfg has current ones. Where there is no C++ compiler, without extensions.
-.venv/.dev: setup.cfg pyproject.toml constraints.txt | $(BIN)/python
+.venv/.dev: $(COMPILED) setup.cfg pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing specmt, torch and fairseq into .venv (minutes, the first time)" >&2
 	@$(PIP_INSTALL) $(addprefix --extra-index-url ,$(TORCH_INDEX)) --editable '.[train,dev]'
 	@$(PIP_INSTALL) --no-deps fairseq==0.12.2 2> .venv/fairseq.log || { \

@@ -28,7 +28,9 @@ from benchmarking import CORPORA, Options, Results, last_cores
 
 from specmt.drafting import draft_and_verify
 from specmt.engines.base import AnyEngine, Candidates, IntArray, Lattice, Rows, Speculation
-from specmt.translator import DecodingSettings, Translator, load_translator
+from specmt.loading import load_translator
+from specmt.settings import DecodingSettings
+from specmt.translator import Translator
 from specmt.vocabulary import EOS_ID, AnyVocabulary
 
 T = TypeVar("T")
@@ -53,6 +55,7 @@ class SeparateEngine:
     """An engine whose passes are timed, drafts and verifies in two calls."""
 
     draft_and_verify: Any = None
+    iterate: Any = None
 
     def __init__(self, engine: AnyEngine, watch: Stopwatch) -> None:
         self.engine = engine
@@ -82,6 +85,12 @@ class FusedTimedEngine(SeparateEngine):
         """Timed as `draft and verify`."""
         call = partial(draft_and_verify, self.engine, rows, last_ids, draft_length, beta)
         return self.watch.time("draft and verify", call)
+
+    @property
+    def iterate(self) -> Any:  # noqa: ANN401  (None where the engine has none)
+        """Timed as `iterations`."""
+        iterate = getattr(self.engine, "iterate", None)
+        return iterate and (lambda *given: self.watch.time("iterations", lambda: iterate(*given)))
 
 
 class TimedVocabulary:

@@ -1,7 +1,7 @@
 """What each pass costs by draft length, for three sizes of random pairs, beside CTranslate2's step at the same sizes.
 
 Times are in milliseconds on one core: medians over rounds in which every pass is run once, so that a busy neighbour
-slows all of them alike. Weights do not change the cost, so random ones do: exported by `specmt.engines.onnx_export` for
+slows all of them alike. Weights do not change the cost, so random ones do: exported for
 us, as a fairseq checkpoint through CTranslate2's own converter for it (with `--checkpoint`, whose settings serve as
 a template). Also how many tokens the given bundle emits at each draft length, to turn passes into time a token.
 
@@ -28,9 +28,10 @@ from numpy.typing import NDArray
 
 from specmt.architecture import Architecture
 from specmt.bundle import WEIGHTS, load_bundle
-from specmt.engines.onnx_engine import OnnxEngine, OnnxRows
-from specmt.engines.onnx_export import export_graphs
-from specmt.translator import DecodingSettings, load_translator
+from specmt.engines.native_engine import NativeEngine, NativeRows
+from specmt.exporting import write_cpu_files
+from specmt.loading import load_translator
+from specmt.settings import DecodingSettings
 from specmt.tuning import counted_emission
 from specmt.vocabulary import EOS_ID
 from specmt.weights import expected_shapes, ids_name, save_weights
@@ -68,7 +69,7 @@ def sentences(architecture: Architecture, count: int, tokens: int) -> list[list[
 
 
 def passes(
-    engine: OnnxEngine, rows: OnnxRows, sources: list[list[int]], beta: int
+    engine: NativeEngine, rows: NativeRows, sources: list[list[int]], beta: int
 ) -> Iterator[tuple[str, Callable[[], object]]]:
     """Every pass by its name. Nothing is committed, so that each run finds the same caches."""
     last_ids = np.full(len(sources), 7)
@@ -123,8 +124,8 @@ def size(architecture: Architecture, template: Path | None, rounds: int) -> dict
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save_weights(random_weights(architecture), folder / WEIGHTS)
-        export_graphs(folder, architecture, sentences(architecture, 4, 8))
-        engine = OnnxEngine(architecture, folder)
+        write_cpu_files(folder, architecture, sentences(architecture, 4, 8))
+        engine = NativeEngine(architecture, folder)
         sources = sentences(architecture, 1, SOURCE_TOKENS)
         rows = engine.encode(sources)
         engine.verify(rows, np.full((1, READ_TOKENS), 9), 1)

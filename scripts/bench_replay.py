@@ -1,6 +1,6 @@
 """What `replay` and `spec --reproducible` cost beside `ar` and `spec` under the same dynamic batching.
 
-    python scripts/bench_replay.py [--source FILE] [--engine onnx|torch] [--precision fp32|bf16] [--lines 200]
+    python scripts/bench_replay.py [--source FILE] [--engine native|onnx|torch] [--precision fp32|bf16] [--lines 200]
         [--windows 8,16,32] [--groups 2,4,8] [--rounds 3] [--batch-size 32] [--wrong 0.01]
 
 Everything is run once a round, in rotated order, on one thread; the figures are processor seconds. Throughput is the
@@ -21,7 +21,9 @@ from typing import Any
 
 from specmt.corpus import read_lines
 from specmt.engines.base import AnyEngine, Candidates, IntArray
-from specmt.translator import DecodingSettings, Translator, load_translator
+from specmt.loading import load_translator
+from specmt.settings import DecodingSettings
+from specmt.translator import Translator
 
 ROOT = Path(__file__).parent.parent
 
@@ -70,7 +72,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=Path, default=ROOT / "data" / "sample.de")
     parser.add_argument("--model", type=Path, default=ROOT / "specmt" / "models" / "de-en")
-    parser.add_argument("--engine", default="onnx")
+    parser.add_argument("--engine", default="native")
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--lines", type=int, default=200)
     parser.add_argument("--windows", default="8,16,32")

@@ -71,13 +71,13 @@ def specmt(
     options: Options,
     strategy: str,
     cores: list[int],
-    engine: str = "onnx",
+    engine: str = "native",
     precision: str = "fp32",
     device: str = "cpu",
     draft_length: int | None = None,
 ) -> Contender:
     """A strategy of ours."""
-    onnx = engine == "onnx"
+    torch = engine == "torch"
     settings = {
         "bundle": str(options.bundle),
         "strategy": strategy,
@@ -88,16 +88,13 @@ def specmt(
         "device": device,
     }
     setup = Setup("specmt", settings, tuple(cores))
-    name = (
-        f"specmt {strategy}" if onnx else f"specmt {strategy}, torch {precision}{', GPU' if device == 'cuda' else ''}"
-    )
+    names = {"native": "", "onnx": ", onnx", "torch": f", torch {precision}{', GPU' if device == 'cuda' else ''}"}
     tuned = f"k = {draft_length}" if draft_length else ""
     stream = tuple(
-        Candidate(setup, size, f"batch {size}{tuned and f', {tuned}'}") for size in (BATCH_SIZES if onnx else (32,))
+        Candidate(setup, size, f"batch {size}{tuned and f', {tuned}'}") for size in ((32,) if torch else BATCH_SIZES)
     )
-    return Contender(
-        name, (Candidate(setup, 1, tuned),), stream, not onnx or (strategy.startswith("beam") and len(cores) > 1)
-    )
+    slow = torch or (strategy.startswith("beam") and len(cores) > 1)
+    return Contender(f"specmt {strategy}{names[engine]}", (Candidate(setup, 1, tuned),), stream, slow)
 
 
 def ctranslate2(options: Options, models: peers.Peers, beam: int, cores: list[int]) -> Contender:
@@ -165,6 +162,7 @@ def contenders(options: Options, models: peers.Peers | None, cores: list[int], t
         assert models is not None
         yield ctranslate2(options, models, beam, cores)
     if len(cores) == 1:
+        yield specmt(options, "ar", cores, "onnx")
         for strategy in ("spec", "ar"):
             yield specmt(options, strategy, cores, "torch", "bf16")
         for beam in (1, 5) if models else ():

@@ -188,7 +188,7 @@ class _Specmt:
         device: str,
     ) -> None:
         from specmt.evaluation import strategy_settings
-        from specmt.translator import load_translator
+        from specmt.loading import load_translator
 
         self._translator = load_translator(Path(bundle), device, precision, threads, engine)
         settings = strategy_settings(strategy, self._translator.defaults)

@@ -15,8 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specmt.bundle import BUNDLED_MODEL
-from specmt.protection import KINDS, Protection, read_terminology
-from specmt.translator import DecodingSettings, Translation, Translator, load_translator
+from specmt.loading import load_translator
+from specmt.protection.protection import Protection
+from specmt.protection.spans import KINDS
+from specmt.protection.terminology import read_terminology
+from specmt.settings import DecodingSettings
+from specmt.translation import Translation
+from specmt.translator import Translator
 
 DATA = Path(__file__).parent.parent / "tests" / "data"
 REQUIRED_TERMS = 0.98

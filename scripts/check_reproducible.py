@@ -1,6 +1,6 @@
 """Do the same sentences give the same bytes, whatever they are batched with?
 
-    python scripts/check_reproducible.py FILE... [--lines N] [--engines onnx,torch-fp32,torch-bf16,dynamic-int8]
+    python scripts/check_reproducible.py FILE... [--lines N] [--engines native,onnx,torch-fp32,torch-bf16,dynamic-int8]
         [--strategies ar,replay,spec,spec-reproducible] [--batch-sizes 1,3,8,32,64] [--orders 3] [--in-flight both]
 
 Every strategy translates every file at every batch size, in the file's order and in shuffled orders, with new sentences
@@ -27,7 +27,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from specmt.corpus import read_lines
-from specmt.translator import DecodingSettings, Translator, load_translator
+from specmt.loading import load_translator
+from specmt.settings import DecodingSettings
+from specmt.translator import Translator
 
 BUNDLED = Path(__file__).parent.parent / "specmt" / "models" / "de-en"
 PROMISED = ("replay", "spec-reproducible")
@@ -130,8 +132,8 @@ def vary(
 
 def load(engine: str, model: Path, threads: int) -> Translator:
     """An engine by the name that the table has for it."""
-    if engine == "onnx":
-        return load_translator(model, threads=threads, engine="onnx")
+    if engine in {"native", "onnx"}:
+        return load_translator(model, threads=threads, engine=engine)
     precision = "bf16" if engine == "torch-bf16" else "fp32"
     return load_translator(model, "cpu", precision, threads, "torch")
 
@@ -145,7 +147,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+", help="text to translate")
     parser.add_argument("--model", type=Path, default=BUNDLED)
-    parser.add_argument("--engines", default="onnx")
+    parser.add_argument("--engines", default="native")
     parser.add_argument("--strategies", default="ar,replay,spec-reproducible")
     parser.add_argument("--batch-sizes", default="1,3,8,32,64")
     parser.add_argument("--orders", type=int, default=3, help="shuffles, besides the file's order")

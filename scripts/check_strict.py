@@ -14,7 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from specmt.corpus import read_lines
-from specmt.translator import DecodingSettings, Translator, load_translator
+from specmt.loading import load_translator
+from specmt.settings import DecodingSettings
+from specmt.translator import Translator
 
 BUNDLED = Path(__file__).parent.parent / "specmt" / "models" / "de-en"
 
@@ -29,7 +31,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+", help="text to translate")
     parser.add_argument("--model", type=Path, default=BUNDLED)
-    parser.add_argument("--engine", default="auto", help="auto, onnx or torch")
+    parser.add_argument("--engine", default="auto", help="auto, native, onnx or torch")
     parser.add_argument("--batch-sizes", default="1,32")
     parser.add_argument("--draft-lengths", default="8")
     arguments = parser.parse_args()

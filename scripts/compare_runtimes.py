@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from specmt.bundle import Bundle, load_bundle
-from specmt.engines import onnx_engine
+from specmt.engines.onnx_calls import Call
 from specmt.engines.onnx_engine import OnnxEngine
 from specmt.vocabulary import EOS_ID
 
@@ -151,18 +151,18 @@ class Pass:
 def seen(name: str, call: Callable[[], object]) -> Pass:
     """Run `call`, which runs the graph `name` once, and keep what went in and out."""
     kept: list[Any] = []
-    original = onnx_engine._Call.run
+    original = Call.run
 
     def run(prepared: Any) -> None:  # noqa: ANN401  (the engine's own)
         feed = {key: prepared[key].copy() for key in prepared._graph.inputs}
         original(prepared)
         kept.append((prepared, feed))
 
-    onnx_engine._Call.run = run  # type: ignore[method-assign, assignment]
+    Call.run = run  # type: ignore[method-assign, assignment]
     try:
         call()
     finally:
-        onnx_engine._Call.run = original  # type: ignore[method-assign]
+        Call.run = original  # type: ignore[method-assign]
     ((prepared, feed),) = kept
     outputs = {key: prepared[key.removesuffix(".next")].copy() for key in prepared._graph.outputs}
     return Pass(name, feed, outputs, partial(original, prepared))

@@ -13,7 +13,10 @@ from pathlib import Path
 import sacrebleu
 
 from specmt.corpus import Pair, read_corpus
-from specmt.translator import DecodingSettings, Translation, Translator, load_translator
+from specmt.loading import load_translator
+from specmt.settings import DecodingSettings
+from specmt.translation import Translation
+from specmt.translator import Translator
 
 ROOT = Path(__file__).parent.parent
 SETS = ("multi30k.test2016", "tatoeba.test", "newstest2021")

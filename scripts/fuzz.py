@@ -38,8 +38,10 @@ from specmt.cli_options import OutputFormat  # noqa: E402
 from specmt.files import file_digest  # noqa: E402
 from specmt.forms import Form  # noqa: E402
 from specmt.inputs import text_parser  # noqa: E402
+from specmt.settings import DecodingSettings  # noqa: E402
 from specmt.streams import LineStream  # noqa: E402
-from specmt.translator import DecodingSettings, Splitting, Translation, Translator  # noqa: E402
+from specmt.translation import Translation  # noqa: E402
+from specmt.translator import Splitting, Translator  # noqa: E402
 
 MODEL = ROOT / "specmt/models/de-en"
 SEPARATORS = "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e\x00\ufeff\u200b\u00ad\u202e\t\r\u00a0\u3000"

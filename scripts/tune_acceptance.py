@@ -17,7 +17,10 @@ from pathlib import Path
 import sacrebleu
 
 from specmt.corpus import read_parallel
-from specmt.translator import DecodingSettings, Translation, Translator, load_translator
+from specmt.loading import load_translator
+from specmt.settings import DecodingSettings
+from specmt.translation import Translation
+from specmt.translator import Translator
 
 BUNDLED = Path(__file__).parent.parent / "specmt" / "models" / "de-en"
 BETAS = (2, 3, 5)

@@ -218,7 +218,17 @@ def limit(sections: Parts) -> str:
 
 def profile(sections: Parts) -> str:
     """Milliseconds a sentence by part."""
-    names = ("tokenise", "encode", "draft and verify", "draft", "verify", "bookkeeping", "detokenise", "total")
+    names = (
+        "tokenise",
+        "encode",
+        "iterations",
+        "draft and verify",
+        "draft",
+        "verify",
+        "bookkeeping",
+        "detokenise",
+        "total",
+    )
     rows = []
     for name, part in sections["limit"]["parts"].items():
         if name.startswith("profile/"):

@@ -24,6 +24,8 @@ TOKENIZER = "tokenizer.model"
 WEIGHTS = "model.safetensors"
 GRAPHS = ("encode.onnx", "verify.onnx", "draft.onnx", "speculate.onnx")
 """What the onnx engine runs; they read the weights file. A bundle may have none; the last two are the drafter's."""
+RANGES = "ranges.json"
+"""What range each product reads: the 8-bit scales of the native engine. A bundle may have none."""
 BUNDLED_MODEL = Path(__file__).parent / "models" / "de-en"
 
 _USUAL_SOURCE_TOKENS = 100
@@ -112,6 +114,11 @@ class Bundle:
         """Whether the onnx engine can run it."""
         needed = GRAPHS if self.architecture.drafter_layers else GRAPHS[:2]
         return all(name in self.files for name in needed)
+
+    @property
+    def has_ranges(self) -> bool:
+        """Whether the native engine can run it."""
+        return RANGES in self.files
 
     @property
     def max_source_tokens(self) -> int:

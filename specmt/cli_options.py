@@ -1,17 +1,16 @@
-"""The command line's options that several commands share, and their choices."""
+"""Options that several commands share, and the choices that options give."""
 
 from __future__ import annotations
 
-import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-DEFAULT_BATCH_SIZE = 32
-DEFAULT_STRATEGIES = "ar,beam5,spec-strict,spec"
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+from specmt.machine import usable_cores
+
+CORES = usable_cores()
 
 
 class StrategyName(StrEnum):
@@ -20,13 +19,6 @@ class StrategyName(StrEnum):
     spec = "spec"
     replay = "replay"
     ar = "ar"
-
-
-class ExplainedStrategy(StrEnum):
-    """What `explain` can lay open."""
-
-    spec = "spec"
-    replay = "replay"
 
 
 class InputFormat(StrEnum):
@@ -51,8 +43,8 @@ class OutputFormat(StrEnum):
     fairseq = "fairseq"
 
 
-class ExplainFormat(StrEnum):
-    """What `explain` writes."""
+class ReportFormat(StrEnum):
+    """What commands write that tell something: for people, or for programs."""
 
     text = "text"
     json = "json"
@@ -62,6 +54,7 @@ class EngineName(StrEnum):
     """What runs the networks."""
 
     auto = "auto"
+    native = "native"
     onnx = "onnx"
     torch = "torch"
 
@@ -77,7 +70,10 @@ ModelOption = Annotated[
     Path, typer.Option("--model", "-m", help="Model directory (bundle).", show_default="de-en, bundled")
 ]
 EngineOption = Annotated[
-    EngineName, typer.Option(help="8-bit integers on CPUs, or torch; auto takes onnx on a CPU if the model has graphs.")
+    EngineName,
+    typer.Option(
+        help="native and onnx: 8-bit integers on CPUs; auto takes the first that is there and runs the model."
+    ),
 ]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")]
 PrecisionOption = Annotated[Precision, typer.Option(help="Arithmetic of the torch engine.")]

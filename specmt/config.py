@@ -34,8 +34,20 @@ class CorpusConfig:
     """How often its pairs stand in an epoch."""
     limit: Count = 0
     """Pairs taken, the first ones of the file; 0 takes all."""
-    distil_limit: Count = 0
-    """Pairs whose sources the verifier translates (for its refinement and for the drafter), the first ones; 0: all."""
+
+
+@_section
+class SampleConfig:
+    """What a stage takes of a training corpus whose sources the verifier translates for it."""
+
+    limit: Count = 0
+    """Sentences, the first ones; 0 takes all."""
+    repeat: Positive = 1
+    """How often they stand in an epoch."""
+
+
+Samples = dict[str, SampleConfig]
+"""By the corpus' path in `data.train`. A corpus that is not named is taken whole, as often as `data.train` says."""
 
 
 @_section
@@ -108,8 +120,7 @@ class RefinementConfig:
     length_penalty: float = 1.0
     batch_size: Positive = 40
     """Sentences whose beams are in flight."""
-    limit: Count = 0
-    """Sentences of each corpus that are translated for it, the first ones; 0: as many as for the drafter."""
+    sample: Samples = Field(default_factory=dict)
     optimizer: OptimizerConfig
 
 
@@ -119,6 +130,7 @@ class DistillationConfig:
 
     batch_size: Positive = 200
     """Sentences in flight."""
+    sample: Samples = Field(default_factory=dict)
 
 
 @_section
@@ -205,6 +217,10 @@ def load_config(path: Path, overrides: list[str]) -> Config:
         config = TypeAdapter(Config).validate_python(values)
     except ValidationError as error:
         raise ConfigError(f"{path}: {_first_mistake(error)}") from None
+    corpora = {entry.path for entry in config.data.train}
+    for section, stage in (("refinement", config.refinement), ("distillation", config.distillation)):
+        for name in set(stage.sample if stage else ()) - corpora:
+            raise ConfigError(f"{path}: {section}.sample: {name} is not in data.train")
     if config.verifier.width % config.verifier.heads:
         raise ConfigError(f"{path}: verifier.width: must be a multiple of verifier.heads")
     if config.export.draft_length > config.drafter.draft_length:

@@ -14,9 +14,8 @@ from specmt import dictionaries
 from specmt.architecture import Architecture
 from specmt.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, write_bundle
 from specmt.dictionaries import Dictionary, FairseqVocabulary, Segmentation
-from specmt.engines.onnx_export import export_graphs
-from specmt.errors import EngineError, InputError
-from specmt.exporting import calibration_sources
+from specmt.errors import InputError
+from specmt.exporting import calibration_sources, write_cpu_files
 from specmt.fairseq_backend.foreign import Checkpoint, Verifier, read_checkpoint, verifier_of
 from specmt.files import file_digest
 from specmt.vocabulary import MASK_ID, AnyVocabulary, Vocabulary
@@ -59,7 +58,7 @@ def convert(conversion: Conversion, bundle: Path, calibration: Sequence[str] | N
     """Write the bundle.
 
     Args:
-        calibration: lines in the source language, for the graphs of the 8-bit engine; None: no graphs.
+        calibration: lines in the source language, for the 8-bit engines; None: torch alone runs the model.
 
     Raises:
         InputError: a file that cannot be read or used, or a model that cannot be converted.
@@ -79,10 +78,7 @@ def convert(conversion: Conversion, bundle: Path, calibration: Sequence[str] | N
         text.write(folder)
         save_weights({name: tensor.numpy() for name, tensor in verifier.weights.items()}, folder / WEIGHTS)
         if sources:
-            try:
-                export_graphs(folder, verifier.architecture, sources)
-            except EngineError as error:
-                reason = str(error)
+            reason = write_cpu_files(folder, verifier.architecture, sources)
 
     write_bundle(
         bundle,

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from specmt.drafting import draft_and_verify
-from specmt.engines.base import AnyEngine, Candidates, IntArray, Rows, Speculation, step
+from specmt.engines.base import AnyEngine, Candidates, IntArray, Iterating, Rows, Speculation, step
 from specmt.guards import END_RUN, RepeatCounter, allowed_repeats
 from specmt.verification import blank, check
 from specmt.vocabulary import EOS_ID
@@ -47,6 +47,11 @@ class Iteration:
     emitted: tuple[int, ...]
     draft: tuple[int, ...] = ()
     candidates: tuple[tuple[tuple[int, float], ...], ...] = ()
+
+
+Trace = tuple[tuple[int, ...], tuple[tuple[tuple[int, float], ...], ...]]
+"""An iteration's draft and candidates."""
+_NO_TRACE: Trace = ((), ())
 
 
 @dataclass
@@ -105,6 +110,19 @@ class Hypothesis:
         length = len(self.ids) + len(self.pending)
         return length > 0 and (self.runaway or self.last_id == EOS_ID or length >= self.request.max_tokens)
 
+    def emit(
+        self,
+        draft_length: int,
+        accepted: int,
+        ids: Sequence[int],
+        log_probs: Sequence[float],
+        trace: Trace = _NO_TRACE,
+    ) -> None:
+        """Take what an iteration emitted, as far as the row goes, and record the iteration."""
+        taken = self.extend(ids, log_probs)
+        drafted = min(taken, draft_length) if self.finished else draft_length
+        self.iterations.append(Iteration(drafted, min(accepted, taken), tuple(ids[:taken]), *trace))
+
     def extend(self, ids: Sequence[int], log_probs: Sequence[float]) -> int:
         """Append tokens up to the first end-of-sentence, the length limit or a runaway; how many were taken."""
         for taken, (id_, log_prob) in enumerate(zip(ids, log_probs, strict=True), start=1):
@@ -136,6 +154,7 @@ class Flight:
         self.group = group
         self.hypotheses: list[Hypothesis] = []
         self._rows: Rows | None = None
+        self._exceeded = False
 
     @property
     def rows(self) -> Rows:
@@ -162,6 +181,28 @@ class Flight:
         self._rows = self.engine.join(self._rows, entering) if self._rows is not None else entering
         self.hypotheses += [Hypothesis(request) for request in requests]
 
+    def exceeds(self, rows: int) -> bool:
+        """Whether more than `rows` rows are in flight, or have been since there was none.
+
+        Once they took plain steps, nothing is drafted for them: an engine keeps what a drafter reads only if it drafts.
+        """
+        self._exceeded = self._exceeded or len(self.hypotheses) > rows
+        return self._exceeded
+
+    def iterate(self, draft_length: int, beta: int, tau: float) -> bool:
+        """Let the engine run iterations on its own until some row ends, if it is one that can; whether it was."""
+        iterate: Iterating[Rows] | None = getattr(self.engine, "iterate", None)
+        if iterate is None:
+            return False
+        room = [hypothesis.request.max_tokens - len(hypothesis.ids) for hypothesis in self.hypotheses]
+        run = iterate(self.rows, self.last_ids, np.array(room, dtype=np.int64), draft_length, beta, tau)
+        for accepted, ids, log_probs in zip(*run, strict=True):
+            for row, hypothesis in enumerate(self.hypotheses):
+                if not hypothesis.finished:  # a runaway ends without the engine's knowledge
+                    emitted = accepted[row] + 1
+                    hypothesis.emit(draft_length, accepted[row], ids[row][:emitted], log_probs[row][:emitted])
+        return True
+
     def land(self) -> list[Hypothesis]:
         """Take the finished rows out."""
         landed = [hypothesis for hypothesis in self.hypotheses if hypothesis.finished]
@@ -169,6 +210,7 @@ class Flight:
             staying = [i for i, hypothesis in enumerate(self.hypotheses) if not hypothesis.finished]
             self.hypotheses = [self.hypotheses[i] for i in staying]
             self._rows = self.engine.select(self.rows, np.array(staying, dtype=np.int64)) if staying else None
+            self._exceeded = self._exceeded and bool(staying)
         return landed
 
 
@@ -213,28 +255,36 @@ class Greedy:
     """`ar`: the verifier's most probable token, one an iteration."""
 
     def advance(self, flight: Flight) -> None:
-        """Run one iteration."""
+        """Run one iteration, or several."""
+        if flight.iterate(draft_length=0, beta=1, tau=0):
+            return
         candidates = step(flight.engine, flight.rows, flight.last_ids, beta=1)
         best = zip(candidates.ids[:, 0, 0].tolist(), candidates.log_probs[:, 0, 0].tolist(), strict=True)
         for hypothesis, (id_, log_prob) in zip(flight.hypotheses, best, strict=True):
-            hypothesis.append(id_, log_prob)
-            hypothesis.iterations.append(Iteration(0, 0, (id_,)))
+            hypothesis.emit(0, 0, [id_], [log_prob])
 
 
 @dataclass(frozen=True)
 class Speculative:
     """`spec`: draft `draft_length` tokens in one pass, verify them in one pass, keep what the verifier accepts.
 
-    `beta` candidates a position, those more than `tau` nats behind the best `[BLANK]`; beta = 1 is strict.
+    `beta` candidates a position, those more than `tau` nats behind the best `[BLANK]`; beta = 1 is strict. Strict may
+    have a number of rows, `most_rows`, beyond which it takes plain steps: the tokens are the same.
     """
 
     draft_length: int
     beta: int
     tau: float
     trace: bool = False
+    most_rows: int | None = None
 
     def advance(self, flight: Flight) -> None:
-        """Run one iteration: decoder input, draft, candidates, accept, recovered or bonus token, next input."""
+        """Run one iteration, or several: decoder input, draft, candidates, accept, recovered or bonus, next input."""
+        if self.most_rows is not None and flight.exceeds(self.most_rows):
+            Greedy().advance(flight)
+            return
+        if not self.trace and flight.iterate(self.draft_length, self.beta, self.tau):
+            return
         engine, rows, last_ids = flight.engine, flight.rows, flight.last_ids
         speculation = draft_and_verify(engine, rows, last_ids, self.draft_length, self.beta)
         engine.commit(rows, self.conclude(flight.hypotheses, speculation) + 1)
@@ -249,22 +299,12 @@ class Speculative:
         verdict = check(draft, candidates)
         emitted = zip(verdict.accepted.tolist(), verdict.emitted_ids.tolist(), verdict.log_probs.tolist(), strict=True)
         for row, (hypothesis, (accepted, ids, log_probs)) in enumerate(zip(hypotheses, emitted, strict=False)):
-            taken = hypothesis.extend(ids[: accepted + 1], log_probs[: accepted + 1])
-            self._record(hypothesis, row, taken, draft, candidates, accepted)
+            trace = _table(draft, candidates, row) if self.trace else _NO_TRACE
+            hypothesis.emit(self.draft_length, accepted, ids[: accepted + 1], log_probs[: accepted + 1], trace)
         return verdict.accepted[: len(hypotheses)]
 
-    def _record(
-        self, hypothesis: Hypothesis, row: int, taken: int, draft: IntArray, candidates: Candidates, accepted: int
-    ) -> None:
-        drafted = taken if hypothesis.finished else self.draft_length
-        trace = _table(draft, candidates, row) if self.trace else ((), ())
-        emitted = tuple(hypothesis.ids[-taken:])
-        hypothesis.iterations.append(Iteration(min(drafted, self.draft_length), min(accepted, taken), emitted, *trace))
 
-
-def _table(
-    draft: IntArray, candidates: Candidates, row: int
-) -> tuple[tuple[int, ...], tuple[tuple[tuple[int, float], ...], ...]]:
+def _table(draft: IntArray, candidates: Candidates, row: int) -> Trace:
     columns = zip(candidates.ids[row].tolist(), candidates.log_probs[row].tolist(), strict=True)
     return tuple(draft[row].tolist()), tuple(tuple(zip(*column, strict=True)) for column in columns)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import platform
+import re
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from specmt.bundle import load_bundle
 from specmt.errors import SpecmtError
+from specmt.machine import cpu_model, usable_cores
 
 if TYPE_CHECKING:
-    from specmt.translator import DecodingSettings, Translator
+    from specmt.settings import DecodingSettings
+    from specmt.translator import Translator
 
 REQUIRED = ("numpy", "onnxruntime", "rich", "sacrebleu", "safetensors", "sentencepiece", "typer")
 OPTIONAL = {
@@ -87,14 +89,12 @@ def diagnose(model: Path) -> Diagnosis:
     if sys.version_info < (3, 11):  # noqa: UP036  (a copied folder may be run by anything)
         problems.append(f"Python {platform.python_version()} is older than 3.11")
     engine, reason = _engine(model)
-    cpu, features = _cpu()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return Diagnosis(
         platform.python_version(),
         platform.platform(),
-        cores,
-        cpu,
-        features,
+        usable_cores(),
+        cpu_model(),
+        _cpu_features(),
         packages,
         engine,
         reason,
@@ -111,32 +111,30 @@ def _version(package: str) -> str | None:
 
 
 def _engine(model: Path) -> tuple[str, str]:
+    from specmt.loading import engine_for
+
     try:
         bundle = load_bundle(model)
     except SpecmtError as error:
         return "none", str(error)
-    if bundle.has_graphs:
-        return "onnx", "the model has graphs, and no GPU or bf16 is asked for"
-    return "torch", f"the model has no graphs; `specmt export {model}` writes them"
+    return engine_for(bundle)
 
 
-def _cpu() -> tuple[str, dict[str, bool | None]]:
-    """Name and features, where /proc says them."""
+def _cpu_features() -> dict[str, bool | None]:
+    """Those of `CPU_FEATURES`, where /proc says them."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        found = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
     except OSError:
-        lines = []
-    facts = {key.strip(): value.strip() for key, colon, value in (line.partition(":") for line in lines) if colon}
-    name = facts.get("model name") or platform.processor() or platform.machine()
-    flags = facts.get("flags")
-    found = set(flags.split()) if flags is not None else None
-    return name, {feature: feature in found if found is not None else None for feature in CPU_FEATURES}
+        found = None
+    flags = found[1].split() if found else None
+    return {feature: feature in flags if flags is not None else None for feature in CPU_FEATURES}
 
 
 def _self_test(model: Path) -> SelfTest:
     started = time.perf_counter()
     try:
-        from specmt.translator import DecodingSettings, load_translator
+        from specmt.loading import load_translator
+        from specmt.settings import DecodingSettings
 
         translator = load_translator(model)
         default = DecodingSettings.from_defaults(translator.defaults)

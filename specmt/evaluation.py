@@ -23,7 +23,9 @@ from specmt.decoding import ReplayCounts
 from specmt.engines.base import IntArray
 from specmt.errors import InputError, UsageError
 from specmt.machine import cpu_model, usable_cores
-from specmt.translator import DecodingSettings, Translation, Translator
+from specmt.settings import DecodingSettings
+from specmt.translation import Translation
+from specmt.translator import Translator
 
 STRATEGIES = "ar, beam2 (or another number), replay, spec-strict, spec, spec-reproducible"
 BASELINE = "ar"

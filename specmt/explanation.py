@@ -12,7 +12,8 @@ from rich.rule import Rule
 from rich.text import Text
 
 from specmt.decoding import Iteration
-from specmt.translator import DecodingSettings, Translation
+from specmt.settings import DecodingSettings
+from specmt.translation import Translation
 from specmt.verification import BLANK_ID
 from specmt.vocabulary import EOS_ID, MASK_PIECE, AnyVocabulary
 

@@ -1,4 +1,4 @@
-"""A bundle's files: weights, and the graphs that the onnx engine runs. Needs torch and onnx; translation does not."""
+"""What the engines for CPUs need beside the weights: ranges and graphs. Needs torch and onnx; translation does not."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from specmt.bundle import GRAPHS, Bundle, load_bundle, write_bundle
+from specmt.architecture import Architecture
+from specmt.bundle import GRAPHS, RANGES, WEIGHTS, Bundle, load_bundle, write_bundle
+from specmt.engines.calibration import calibrate
 from specmt.engines.onnx_export import export_graphs
-from specmt.errors import InputError
+from specmt.errors import EngineError, InputError
+from specmt.files import write_json
 from specmt.vocabulary import EOS_ID, AnyVocabulary
+from specmt.weights import dequantised, read_stored
 
 CALIBRATION_SENTENCES = 200
 """Sentences whose activations fix the scales of the 8-bit engine."""
@@ -28,8 +32,30 @@ def calibration_sources(vocabulary: AnyVocabulary, lines: Sequence[str]) -> list
     return [[*full[place * len(full) // count], EOS_ID] for place in range(count)]
 
 
-def export_bundle(path: Path, lines: Sequence[str]) -> None:
-    """Write a bundle's graphs anew, calibrated on `lines`.
+def write_cpu_files(folder: Path, architecture: Architecture, sources: Sequence[Sequence[int]]) -> str | None:
+    """Write the native engine's ranges and the onnx engine's graphs beside the weights in `folder`.
+
+    Args:
+        sources: sentences (ids with end-of-sentence) like those to be translated; a few hundred.
+
+    Returns:
+        Why there are no graphs, if there are none.
+
+    Raises:
+        BundleError: weights that do not fit the architecture.
+    """
+    stored = read_stored(folder / WEIGHTS, architecture)
+    calibration = calibrate(architecture, dequantised(stored), sources)
+    write_json(folder / RANGES, calibration.ranges)
+    try:
+        export_graphs(folder, architecture, stored, calibration)
+    except EngineError as error:
+        return str(error)
+    return None
+
+
+def export_bundle(path: Path, lines: Sequence[str]) -> str | None:
+    """Write a bundle's ranges and graphs anew, calibrated on `lines`; why there are no graphs, if there are none.
 
     Raises:
         BundleError: see `load_bundle`.
@@ -37,10 +63,12 @@ def export_bundle(path: Path, lines: Sequence[str]) -> None:
     """
     bundle = load_bundle(path)
     sources = calibration_sources(bundle.vocabulary(), lines)
+    without_graphs = None
 
     def write_files(folder: Path) -> None:
-        copy_files(bundle, folder, (name for name in bundle.files if name not in GRAPHS))
-        export_graphs(folder, bundle.architecture, sources)
+        nonlocal without_graphs
+        copy_files(bundle, folder, (name for name in bundle.files if name not in (*GRAPHS, RANGES)))
+        without_graphs = write_cpu_files(folder, bundle.architecture, sources)
 
     write_bundle(
         path,
@@ -51,6 +79,7 @@ def export_bundle(path: Path, lines: Sequence[str]) -> None:
         training=bundle.training,
         scores=bundle.scores,
     )
+    return without_graphs
 
 
 def copy_files(bundle: Bundle, folder: Path, names: Iterable[str]) -> None:

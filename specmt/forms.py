@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from specmt.cli_options import OutputFormat
-from specmt.translator import Alternative, Translation
+from specmt.translation import Alternative, Translation
 from specmt.vocabulary import EOS_ID, AnyVocabulary
 
 

@@ -24,7 +24,11 @@ def describe(path: Path) -> dict[str, Any]:
         "source_language": bundle.source_language,
         "target_language": bundle.target_language,
         "strategies": ["spec", "ar"] if bundle.has_drafter else ["ar"],
-        "engines": ["onnx", "torch"] if bundle.has_graphs else ["torch"],
+        "engines": [
+            *(["native"] if bundle.has_ranges else []),
+            *(["onnx"] if bundle.has_graphs else []),
+            "torch",
+        ],
         "architecture": asdict(bundle.architecture),
         "decoding": asdict(bundle.decoding),
         "files": {name: {"bytes": size, "sha256": bundle.files.get(name)} for name, size in sizes.items()},

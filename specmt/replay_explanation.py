@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from specmt.decoding import Iteration, ReplayCounts
-from specmt.translator import DecodingSettings, Translation
+from specmt.settings import DecodingSettings
+from specmt.translation import Translation
 from specmt.vocabulary import AnyVocabulary
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from specmt.outputs import Output
-from specmt.translator import Translation
+from specmt.translation import Translation
 
 _CHUNK = 1 << 20
 

@@ -15,18 +15,17 @@ from typing import Any
 
 from specmt import corpus, shortlist
 from specmt.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, load_bundle, write_bundle
-from specmt.config import Config, CorpusConfig, OptimizerConfig
+from specmt.config import Config, CorpusConfig, OptimizerConfig, SampleConfig, Samples
 from specmt.corpus import Pair
 from specmt.distillation import Decoding, translate_in_shards
 from specmt.engines.base import IntArray
-from specmt.engines.onnx_export import export_graphs
 from specmt.errors import TrainingError, UsageError
 from specmt.evaluation import evaluate
-from specmt.exporting import calibration_sources, copy_files
+from specmt.exporting import calibration_sources, copy_files, write_cpu_files
 from specmt.fairseq_backend import binarise, checkpoints, driver
 from specmt.files import write_json
+from specmt.loading import load_translator
 from specmt.stages import Stage, exclusive
-from specmt.translator import load_translator
 from specmt.tuning import counted_emission
 from specmt.vocabulary import Vocabulary, train_vocabulary
 from specmt.weights import save_weights
@@ -212,13 +211,13 @@ class Pipeline:
                 yield from (f"{split}.{'-'.join(self.languages)}.{language}.{kind}" for kind in ("bin", "idx"))
 
     def _binarise(self) -> None:
-        self._write_binarised("binarise", self._encoded)
+        self._write_binarised("binarise", lambda entry: self._encoded(entry) * entry.repeat)
 
     def _write_binarised(self, stage: str, encoded: Callable[[CorpusConfig], list[tuple[Ids, Ids]]]) -> None:
         vocabulary, folder = self.vocabulary, self._folder(stage)
         binarise.write_dictionary(vocabulary, folder, self.languages)
         for split, entries in (("train", self.config.data.train), ("valid", self.config.data.valid)):
-            pairs = (pair for entry in entries for pair in encoded(entry) * entry.repeat)
+            pairs = (pair for entry in entries for pair in encoded(entry))
             binarise.write_split(folder, split, self.languages, pairs, len(vocabulary))
 
     def _train_verifier(self) -> None:
@@ -233,7 +232,7 @@ class Pipeline:
             "refine",
             trained,
             Decoding(refinement.batch_size, refinement.beam, refinement.length_penalty),
-            refinement.limit,
+            refinement.sample,
         )
         self._train_verifier_further("refine", refinement.optimizer, "refine", trained)
 
@@ -247,17 +246,19 @@ class Pipeline:
         self._train(stage, arguments, optimizer, folder / "verifier.pt")
 
     def _distil(self) -> None:
-        self._write_distilled("distil", self._verifier, Decoding(self.config.distillation.batch_size))
+        distillation = self.config.distillation
+        self._write_distilled("distil", self._verifier, Decoding(distillation.batch_size), distillation.sample)
 
-    def _write_distilled(self, stage: str, verifier: Path, decoding: Decoding, limit: int = 0) -> None:
+    def _write_distilled(self, stage: str, verifier: Path, decoding: Decoding, samples: Samples) -> None:
         folder, checkpoint = self._folder(stage), checkpoints.load(verifier)
 
         def distilled(entry: CorpusConfig) -> list[tuple[Ids, Ids]]:
-            sources = [source for source, _ in self._encoded(entry, entry.distil_limit)][: limit or None]
+            sample = samples.get(entry.path, SampleConfig(repeat=entry.repeat))
+            sources = [source for source, _ in self._encoded(entry, sample.limit)]
             self.reporter.announce(f"{stage}: {entry.path}, {len(sources)} sentences")
-            shards = folder / "shards" / f"{entry.path.replace('/', '_')}.{entry.limit}.{entry.distil_limit}"
+            shards = folder / "shards" / f"{entry.path.replace('/', '_')}.{entry.limit}.{sample.limit}"
             translations = translate_in_shards(checkpoint, sources, shards, decoding, self.config.runtime)
-            return self._kept(zip(sources, translations, strict=True))
+            return self._kept(zip(sources, translations, strict=True)) * sample.repeat
 
         self._write_binarised(stage, distilled)
 
@@ -306,7 +307,8 @@ class Pipeline:
         def write_files(folder: Path) -> None:
             shutil.copyfile(self._folder("tokenizer") / TOKENIZER, folder / TOKENIZER)
             save_weights(weights, folder / WEIGHTS)
-            export_graphs(folder, architecture, sources)
+            if without_graphs := write_cpu_files(folder, architecture, sources):
+                self.reporter.announce(f"export: no graphs for the onnx engine: {without_graphs}")
 
         export = self.config.export
         write_bundle(

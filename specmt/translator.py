@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import queue
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
-from typing import Any, Protocol
 
 from specmt.admission import Admission, Gate
 from specmt.alignment import Aligner, Pairs
 from specmt.assembly import Board, Line, Part, Rendered, translated, word_places
 from specmt.beam import beam_search
-from specmt.bundle import Bundle, DecodingDefaults, load_bundle
+from specmt.bundle import DecodingDefaults
 from specmt.decoding import (
     Greedy,
     Hypothesis,
-    Iteration,
     Plan,
     ReplayCounts,
     Request,
@@ -29,17 +24,18 @@ from specmt.decoding import (
     decode,
 )
 from specmt.engines.base import AnyEngine
-from specmt.errors import EngineError, InputError, UsageError
-from specmt.guards import LineWarning, repeats
+from specmt.errors import InputError, UsageError
+from specmt.guards import repeats
 from specmt.inputs import InputLine
 from specmt.replay import FixedSpeculative, Replay
 from specmt.segmentation import Segment, Segmenter, whole
+from specmt.settings import DecodingSettings
 from specmt.streams import LineStream
+from specmt.translation import Alternative, Translation
 from specmt.vocabulary import EOS_ID, AnyVocabulary, Vocabulary
 from specmt.workers import Result, run_in_parallel, run_in_threads
+from specmt.wrapping import Wrapper, Wrapping
 
-REPLAY_WINDOW = 16
-REPLAY_GROUP = 8
 LOOK_AHEAD = 16
 """Batches of sentences that are sorted by length together."""
 
@@ -50,76 +46,6 @@ def look_ahead(batch_size: int) -> int:
 
 
 @dataclass(frozen=True)
-class DecodingSettings:
-    """How to decode. `strategy` is `spec`, `replay` or `ar`; `beam` > 1 and `n_best` need `ar`."""
-
-    strategy: str
-    draft_length: int
-    beta: int
-    tau: float
-    beam: int
-    length_penalty: float
-    n_best: int = 1
-    trace: bool = False
-    """Keep each iteration's draft and candidates."""
-    split: bool = True
-    """Translate the sentences of a line one by one, and split what is longer than `max_source_tokens`."""
-    max_source_tokens: int | None = None
-    """Of a segment, or without `split` of a line, which is an error if longer; None: what the model was trained on."""
-    guards: bool = True
-    """End translations that repeat themselves, copy what the model does not know (`specmt.guards`)."""
-    align: bool = False
-    """Find the source word of each target word."""
-    reproducible: bool = False
-    """Whether no translation depends on what is decoded beside it. `ar` then is `replay`, which always is so."""
-    replay_window: int = REPLAY_WINDOW
-    """Tokens of a row that are replayed at a time."""
-    replay_group: int = REPLAY_GROUP
-    """Rows of every pass of fixed shape."""
-    in_flight: bool = True
-    """Whether new sentences enter while others are being decoded."""
-
-    @classmethod
-    def from_defaults(cls, defaults: DecodingDefaults) -> DecodingSettings:
-        """Relaxed `spec` as the bundle's manifest has it."""
-        return cls("spec", defaults.draft_length, defaults.beta, defaults.tau, 1, defaults.length_penalty)
-
-    def strict(self) -> DecodingSettings:
-        """The same with beta = 1: the very tokens of `ar` greedy."""
-        return replace(self, beta=1)
-
-    def checked(self, engine: AnyEngine) -> DecodingSettings:
-        """These settings, if they make sense.
-
-        Raises:
-            UsageError: settings that contradict one another or that the engine cannot do.
-        """
-        if self.strategy not in {"spec", "replay", "ar"}:
-            raise UsageError(f"--strategy: {self.strategy!r} is none of spec, replay, ar")
-        if min(self.replay_window, self.replay_group) < 1:
-            raise UsageError("--replay-window and --replay-group are at least 1")
-        if self.reproducible and self.beam > 1:
-            raise UsageError("--reproducible: not with --beam")
-        if min(self.beta, self.beam, self.n_best) < 1 or not 0 <= self.tau <= math.inf:
-            raise UsageError("--beta, --beam and --n-best are at least 1, and --tau is not negative")
-        if self.max_source_tokens is not None and self.max_source_tokens < 1:
-            raise UsageError("--max-source-tokens is at least 1")
-        if not math.isfinite(self.length_penalty):
-            raise UsageError(f"--length-penalty: {self.length_penalty} is not a finite number")
-        if self.strategy != "ar" and (self.beam > 1 or self.n_best > 1):
-            raise UsageError(
-                "--beam and --n-best need --strategy ar: speculation and replay keep one hypothesis a sentence"
-            )
-        if self.n_best > self.beam:
-            raise UsageError(f"--n-best {self.n_best} needs --beam {self.n_best} or more")
-        if self.strategy == "spec" and not engine.max_draft_length:
-            raise UsageError("this model has no drafter: it decodes with --strategy ar only")
-        if self.strategy == "spec" and not 1 <= self.draft_length <= engine.max_draft_length:
-            raise UsageError(f"--draft-length: this model drafts 1 to {engine.max_draft_length} tokens")
-        return self
-
-
-@dataclass(frozen=True)
 class Splitting:
     """What splitting needs to know of a pair: the source language (ISO 639-1), and the tokens it was trained on."""
 
@@ -127,70 +53,10 @@ class Splitting:
     max_source_tokens: int
 
 
-@dataclass(frozen=True)
-class Alternative:
-    """One translation of an n-best list, with its length-normalised log-probability."""
-
-    text: str
-    score: float
-    ids: tuple[int, ...] = ()
-    token_log_probs: tuple[float, ...] = ()
-    """Nats, one a token."""
-    alignment: Pairs = ()
-    """Source and target words, see `Aligner`; found when asked for."""
-
-
-@dataclass(frozen=True)
-class Translation:
-    """One line's translation. A blank line has no tokens, no iterations and an empty text.
-
-    A line of several segments has their tokens and iterations one after the other, each with its end-of-sentence.
-    """
-
-    index: int
-    source: str
-    text: str
-    score: float
-    """Log-probability (nats) over length (tokens) to the power of the length penalty; for several segments the mean
-    of theirs, weighted by source tokens."""
-    ids: tuple[int, ...] = ()
-    iterations: tuple[Iteration, ...] = ()
-    n_best: tuple[Alternative, ...] = ()
-    """All alternatives asked for, the best (this translation) first; empty when one was asked for."""
-    source_ids: tuple[int, ...] = ()
-    """Of all segments, without end-of-sentence."""
-    token_log_probs: tuple[float, ...] = ()
-    """Nats, one an id."""
-    segments: int = 1
-    """Parts that the line was decoded in."""
-    warnings: tuple[LineWarning, ...] = ()
-    alignment: Pairs = ()
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    """What came with the line and passes through."""
-    unplaced: tuple[str, ...] = ()
-    """What should have come out unchanged, or terms, that the text does not have; see `protection`."""
-    replay: ReplayCounts | None = None
-    """What was replayed; None where nothing is."""
-
-
 class ReproducibleLine(str):
     """A line whose translation must not depend on what is decoded beside it, among lines that do not ask for that."""
 
     __slots__ = ()
-
-
-class Stage(Protocol):
-    """What is done to a line around its translation; see `protection`."""
-
-    def before(self, line: str) -> tuple[str, Any]:
-        """What to translate for a line, perhaps nothing, and what `after` needs to know; None: nothing to do then."""
-
-    def after(self, prepared: Any, translation: Translation, run: Run) -> Translation:  # noqa: ANN401
-        """The line's translation; `run` translates more where that is needed."""
-
-
-Run = Callable[[Iterable[Sequence[str]]], Iterator[Translation]]
-"""Translates chunks of lines, one translation a line, in order."""
 
 
 class Translator:
@@ -284,14 +150,14 @@ class Translator:
         batch_size: int,
         max_batch_tokens: int | None = None,
         first: int = 0,
-        stage: Stage | None = None,
+        wrapper: Wrapper | None = None,
         lines_have_options: bool = False,
     ) -> Iterator[Translation]:
         """As `translate`, for lines that are still arriving: each enters the rows in flight as soon as there is room.
 
         Args:
             first: the index of the stream's next line.
-            stage: what is done around the translation of a line.
+            wrapper: what is done around the translation of a line.
             lines_have_options: whether a line may ask for reproducibility by itself.
 
         Raises:
@@ -299,17 +165,19 @@ class Translator:
         """
         settings = settings.checked(self.engine)
         board = self._board(settings, first)
-        staging = _Staging(stage, lambda chunks: self.translate_chunks(chunks, settings, batch_size, max_batch_tokens))
+        wrapping = Wrapping(
+            wrapper, lambda chunks: self.translate_chunks(chunks, settings, batch_size, max_batch_tokens)
+        )
         results: queue.SimpleQueue[Result[list[Hypothesis]]] = queue.SimpleQueue()
 
         def open_line(index: int, line: InputLine) -> Sequence[Request]:
-            requests = board.open(index, staging.enter(index, line))
+            requests = board.open(index, wrapping.enter(index, line))
             if not requests:
                 results.put(Result([]))  # nothing to decode, but perhaps to be written at once
             return requests
 
         admission = Admission(lines, open_line, batch_size * LOOK_AHEAD, self.workers, max_batch_tokens, first)
-        plan = _plan(settings, self.engine, always_reproducible(settings) or lines_have_options)
+        plan = _plan(settings, self.engine, settings.always_reproducible or lines_have_options)
 
         def work() -> Iterator[list[Hypothesis]]:
             gate = Gate(admission)
@@ -321,9 +189,9 @@ class Translator:
             if done:
                 board.close(done)
             for translation in self._ready(board, settings):
-                yield staging.leave(translation)
+                yield wrapping.leave(translation)
                 admission.finished(translation.index + 1)
-        yield from map(staging.leave, self._ready(board, settings))
+        yield from map(wrapping.leave, self._ready(board, settings))
         lines.check()
         assert board.empty, "a line was opened and not translated"
 
@@ -350,7 +218,7 @@ class Translator:
 
     def _board(self, settings: DecodingSettings, first: int = 0) -> Board:
         def request(number: int, segment: Segment, given: InputLine) -> Request | None:
-            reproducible = always_reproducible(settings) or bool(given.options.get("reproducible"))
+            reproducible = settings.always_reproducible or bool(given.options.get("reproducible"))
             return self._request(number, segment, settings.guards, reproducible)
 
         def part(segment: Segment, hypotheses: Sequence[Hypothesis]) -> Part:
@@ -412,14 +280,14 @@ class Translator:
             best.text,
             best.score,
             best.ids,
-            tuple(iteration for part in parts for iteration in part.iterations),
-            alternatives if settings.n_best > 1 else (),
-            tuple(id_ for part in parts for id_ in part.segment.ids),
-            best.token_log_probs,
-            max(len(parts), 1),
-            tuple(dict.fromkeys(warnings)),
-            best.alignment,
-            given.fields,
+            iterations=tuple(iteration for part in parts for iteration in part.iterations),
+            n_best=alternatives if settings.n_best > 1 else (),
+            source_ids=tuple(id_ for part in parts for id_ in part.segment.ids),
+            token_log_probs=best.token_log_probs,
+            segments=max(len(parts), 1),
+            warnings=tuple(dict.fromkeys(warnings)),
+            alignment=best.alignment,
+            fields=given.fields,
             replay=ReplayCounts.total(part.replay for part in parts if part.replay),
         )
 
@@ -435,39 +303,8 @@ class Translator:
         return tuple(sorted(set(pairs)))
 
 
-class _Staging:
-    """Takes the lines of a stream through a stage. One thread enters lines, another may let them leave."""
-
-    def __init__(self, stage: Stage | None, again: Run) -> None:
-        self._stage, self._again = stage, again
-        self._entered: dict[int, tuple[InputLine, Any]] = {}
-
-    def enter(self, index: int, line: InputLine) -> InputLine:
-        """What is to be translated for a line."""
-        if self._stage is None:
-            return line
-        text, prepared = self._stage.before(line.text)
-        if prepared is None:
-            return line
-        self._entered[index] = line, prepared
-        return replace(line, text=text)
-
-    def leave(self, translation: Translation) -> Translation:
-        """The line's translation, made of that of what entered."""
-        if self._stage is None or translation.index not in self._entered:
-            return translation
-        line, prepared = self._entered.pop(translation.index)
-        made = self._stage.after(prepared, translation, self._again)
-        return replace(made, index=translation.index, source=line.text, fields=line.fields)
-
-
 def _input_line(line: str) -> InputLine:
     return InputLine(line, options={"reproducible": True} if isinstance(line, ReproducibleLine) else {})
-
-
-def always_reproducible(settings: DecodingSettings) -> bool:
-    """Whether every line is decoded reproducibly, asked or not."""
-    return settings.reproducible or settings.strategy == "replay"
 
 
 def _plan(settings: DecodingSettings, engine: AnyEngine, reproducible: bool) -> Plan:
@@ -476,66 +313,7 @@ def _plan(settings: DecodingSettings, engine: AnyEngine, reproducible: bool) -> 
     if settings.strategy != "spec":
         strategy = Replay(settings.replay_window, group, settings.trace) if reproducible else Greedy()
         return Plan(strategy, None, group, in_flight)
-    speculative = Speculative(settings.draft_length, settings.beta, settings.tau, settings.trace)
+    most_rows = settings.speculated_rows if settings.beta == 1 else None
+    speculative = Speculative(settings.draft_length, settings.beta, settings.tau, settings.trace, most_rows)
     apart = FixedSpeculative(speculative, group) if reproducible and not engine.row_exact else None
     return Plan(speculative, apart, group, in_flight)
-
-
-def load_translator(
-    path: Path, device: str = "cpu", precision: str = "fp32", threads: int = 1, engine: str = "auto"
-) -> Translator:
-    """Load a bundle into an engine.
-
-    Args:
-        precision: `fp32` or `bf16`, of the torch engine.
-        threads: cores that may be used.
-        engine: `onnx`, `torch`, or `auto`: onnx on a CPU where the bundle has graphs, unless `bf16` is wanted.
-
-    Raises:
-        BundleError: see `load_bundle`.
-        EngineError: the device or a package is not there, or the bundle has no graphs.
-    """
-    bundle = load_bundle(path)
-    if engine == "auto":
-        engine = "onnx" if bundle.has_graphs and (device, precision) == ("cpu", "fp32") else "torch"
-    onnx = engine == "onnx"
-    return Translator(
-        _onnx_engine(bundle, device) if onnx else _torch_engine(bundle, device, precision, threads),
-        bundle.vocabulary(),
-        bundle.decoding,
-        threads if onnx else 1,
-        bundle.digest,
-        splitting=Splitting(bundle.source_language, bundle.max_source_tokens),
-        aligner=partial(_aligner, bundle),
-    )
-
-
-def _aligner(bundle: Bundle) -> Aligner:
-    from specmt.weights import load_weights
-
-    if not bundle.is_native:
-        raise UsageError(f"--alignment: {bundle.path} is a converted model; only pairs that specmt trained are aligned")
-    return Aligner(bundle.architecture, load_weights(bundle))
-
-
-def _onnx_engine(bundle: Bundle, device: str) -> AnyEngine:
-    if device != "cpu":
-        raise EngineError(f"the onnx engine runs on the CPU, not on {device}")
-    if not bundle.has_graphs:
-        raise EngineError(f"{bundle.path}: no graphs for the onnx engine; `specmt export {bundle.path}` writes them")
-    from specmt.engines.onnx_engine import OnnxEngine
-
-    return OnnxEngine(bundle.architecture, bundle.path)
-
-
-def _torch_engine(bundle: Bundle, device: str, precision: str, threads: int) -> AnyEngine:
-    try:
-        import torch
-    except ImportError:
-        raise EngineError("the torch engine needs torch: pip install 'specmt[gpu]'") from None
-    from specmt.engines.torch_engine import TorchEngine
-    from specmt.weights import load_weights
-
-    torch.set_num_threads(threads)
-    weights = {name: torch.from_numpy(array) for name, array in load_weights(bundle).items()}
-    return TorchEngine(bundle.architecture, weights, device, bf16=precision == "bf16")

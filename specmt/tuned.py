@@ -1,4 +1,4 @@
-"""Draft lengths that `specmt tune` found, in the user's cache: one file a model, processor and engine.
+"""What `specmt tune` found, in the user's cache: one file a model, processor and engine.
 
 They are used under strict only, where any draft length gives the same text: no text depends on a clock.
 """
@@ -16,12 +16,12 @@ from specmt.errors import InputError
 from specmt.files import write_json
 from specmt.machine import cpu_model
 
-_FORMAT_VERSION = 1
+_FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True)
 class Key:
-    """What a tuned draft length holds for."""
+    """What was tuned."""
 
     model: str
     """`Bundle.digest`."""
@@ -36,13 +36,21 @@ class Key:
 
     @property
     def path(self) -> Path:
-        """Where the draft length is kept."""
+        """Where it is kept."""
         name = hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:32]
         return user_cache_path("specmt", appauthor=False) / "tuned" / f"{name}.json"
 
 
-def store(key: Key, draft_length: int) -> Path:
-    """Keep a draft length; where it is.
+@dataclass(frozen=True)
+class Tuned:
+    """What is fastest: how many tokens to draft, and up to how many rows in flight; with more, plain steps are."""
+
+    draft_length: int
+    rows: int
+
+
+def store(key: Key, tuned: Tuned) -> Path:
+    """Keep what was found; where it is.
 
     Raises:
         InputError: the user's cache cannot be written.
@@ -50,14 +58,14 @@ def store(key: Key, draft_length: int) -> Path:
     path = key.path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, {"format_version": _FORMAT_VERSION, **asdict(key), "draft_length": draft_length})
+        write_json(path, {"format_version": _FORMAT_VERSION, **asdict(key), **asdict(tuned)})
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
     return path
 
 
-def stored(key: Key, longest: int) -> int | None:
-    """The draft length kept for `key`, if there is one from 1 to `longest`. What cannot be read counts as not there."""
+def stored(key: Key, longest: int) -> Tuned | None:
+    """What is kept for `key`, if the draft length is from 1 to `longest`. What cannot be read counts as not there."""
     try:
         kept = json.loads(key.path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -66,5 +74,7 @@ def stored(key: Key, longest: int) -> int | None:
         return None
     if any(kept.get(name) != value for name, value in asdict(key).items()):
         return None
-    draft_length = kept.get("draft_length")
-    return draft_length if type(draft_length) is int and 1 <= draft_length <= longest else None
+    draft_length, rows = kept.get("draft_length"), kept.get("rows")
+    if type(draft_length) is not int or type(rows) is not int or not (1 <= draft_length <= longest and rows >= 0):
+        return None
+    return Tuned(draft_length, rows)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from statistics import fmean, median
 from typing import Any
@@ -25,6 +25,8 @@ from specmt.vocabulary import EOS_ID, MASK_ID
 
 TIMED_SENTENCES = 24
 """Sentences whose iterations are timed, at most."""
+ROWS = (2, 4, 8, 16, 32, 64)
+"""Numbers of rows in flight at which speculation is compared with plain steps."""
 COUNTED_SENTENCES = 200
 """Sentences whose emitted tokens are counted, at most."""
 
@@ -65,11 +67,15 @@ class Timing:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What was measured, shortest draft first, and how long a token of `ar` takes."""
+    """What was measured, shortest draft first, and how long a token of `ar` takes.
+
+    `rows`: the most rows in flight with which the best draft length is faster than plain steps; 0: not even with one.
+    """
 
     timings: tuple[Timing, ...]
     ar_token_seconds: float
     emission: Emission
+    rows: int
 
     @property
     def best(self) -> Timing:
@@ -80,6 +86,7 @@ class Tuning:
         """One JSON object; times in seconds."""
         return {
             "draft_length": self.best.draft_length,
+            "rows": self.rows,
             "ar_token_seconds": self.ar_token_seconds,
             "emission": {**self.emission.to_json(), "source": self.emission.source},
             "timings": [
@@ -166,7 +173,10 @@ def tune(
     rounds: int = 5,
     clock: Clock = time.perf_counter,
 ) -> Tuning:
-    """Time `ar` and every draft length whose emission is known, in turn, over some of the requests."""
+    """Time `ar` and every draft length whose emission is known, in turn, over some of the requests.
+
+    Then the fastest length and `ar` with more and more rows in flight, until `ar` is faster.
+    """
     requests = _spread(requests, TIMED_SENTENCES)
     longest = min(engine.max_draft_length, len(emission.by_draft_length))
     strategies: dict[int, Strategy] = {0: Greedy()}
@@ -180,10 +190,37 @@ def tune(
             for length in sorted(strategies, reverse=(number + place) % 2 == 1):
                 runs[length][place].append(_decode(engine, [request], strategies[length], clock))
     seconds = {length: _iteration_seconds(sentences) for length, sentences in runs.items()}
-    timings = (
+    timings = tuple(
         Timing(length, seconds[length], emission.by_draft_length[length - 1]) for length in range(1, longest + 1)
     )
-    return Tuning(tuple(timings), seconds[0], emission)
+    found = Tuning(timings, seconds[0], emission, rows=0)
+    if found.best.token_seconds > found.ar_token_seconds:
+        return found
+    return replace(found, rows=_most_rows(engine, requests, strategies[found.best.draft_length], rounds, clock))
+
+
+def _most_rows(engine: AnyEngine, requests: Sequence[Request], strategy: Strategy, rounds: int, clock: Clock) -> int:
+    """The most rows in flight, of `ROWS` or one, with which `strategy` is not slower than plain steps."""
+    most = 1
+    for rows in ROWS:
+        batch = [replace(requests[place % len(requests)], index=place) for place in range(rows)]
+        runs = [[_together(engine, batch, way, clock) for way in (Greedy(), strategy)] for _ in range(rounds)]
+        plain, speculative = (median(seconds) for seconds in zip(*runs, strict=True))
+        if speculative > plain:
+            break
+        most = rows
+    return most
+
+
+def _together(engine: AnyEngine, requests: Sequence[Request], strategy: Strategy, clock: Clock) -> float:
+    """Seconds of decoding sentences in one flight, encoding left out."""
+    flight = Flight(engine)
+    flight.admit(requests)
+    begun = clock()
+    while flight.hypotheses:
+        strategy.advance(flight)
+        flight.land()
+    return clock() - begun
 
 
 @dataclass(frozen=True)

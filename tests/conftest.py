@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from check_readme import README, blocks, cloned, environment, run
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from foreign import Foreign
 
 # Machines that test are often busy: no deadline. The same examples in every run, so that a failure is one's own.
 settings.register_profile("specmt", deadline=None, max_examples=60, derandomize=True)
@@ -22,6 +26,14 @@ def cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
         folder = tmp_path_factory.mktemp("cache")
         patch.setenv("XDG_CACHE_HOME", str(folder))
         yield folder
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Foreign:
+    """A post-norm model with one embedding matrix, for tests that need fairseq anyway."""
+    from foreign import SHARED, Foreign
+
+    return Foreign(tmp_path_factory.mktemp("plain"), SHARED)
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,9 @@ from torch import Tensor
 from specmt.bundle import Bundle, load_bundle, write_bundle
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import BundleError
-from specmt.translator import DecodingSettings, Translator, load_translator
+from specmt.loading import load_translator
+from specmt.settings import DecodingSettings
+from specmt.translator import Translator
 from specmt.weights import load_weights
 
 FILES = ("manifest.json", "tokenizer.model", "model.safetensors")

@@ -110,6 +110,15 @@ def test_an_unknown_key_of_a_corpus_is_named_with_the_corpus_place(path: Path) -
     assert message(path, "data.train=[{path: a}, {path: b, weight: 2}]") == "own.yaml: unknown key data.train.1.weight"
 
 
+@pytest.mark.parametrize("section", ["distillation", "refinement"])
+def test_a_sample_of_a_corpus_that_is_not_there_is_refused(path: Path, section: str) -> None:
+    settings = f"{section}={{sample: {{other: {{limit: 5}}}}, optimizer: {{max_updates: 1}}}}"
+    if section == "distillation":
+        settings = settings.replace(", optimizer: {max_updates: 1}", "")
+    assert message(path, settings) == f"own.yaml: {section}.sample: other is not in data.train"
+    assert load_config(path, [settings.replace("other", "train")])
+
+
 @pytest.mark.parametrize(
     "key", ["name", "output", "data", "verifier", "drafter", "data.train", "data.source_language", "verifier.optimizer"]
 )

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted import (
-    Arrivals,
     RankOf,
     ScriptedEngine,
     TableEngine,
@@ -21,7 +19,7 @@ from scripted import (
     right_before,
 )
 
-from specmt.decoding import Greedy, Hypothesis, Iteration, Request, Speculative, Strategy, decode
+from specmt.decoding import Greedy, Hypothesis, Iteration, Request, Speculative, Strategy
 from specmt.verification import BLANK_ID
 from specmt.vocabulary import EOS_ID
 
@@ -334,110 +332,3 @@ def test_each_row_of_a_batch_traces_its_own_drafts() -> None:
 def test_without_a_trace_no_draft_is_kept() -> None:
     (hypothesis,) = decoded(ScriptedEngine(), requests([2]), strict(4), batch_size=1).values()
     assert [(one.draft, one.candidates) for one in hypothesis.iterations] == [((), ())]
-
-
-# -- rows in flight
-
-
-def limited(*limits: int) -> list[Request]:
-    """Requests that end by their limit after so many tokens."""
-    return [Request(index, source(3, 5 + index), limit) for index, limit in enumerate(limits)]
-
-
-def never_ending() -> ScriptedEngine:
-    return ScriptedEngine(length=lambda source: UNLIMITED)
-
-
-def test_one_row_at_a_time_with_batch_size_1() -> None:
-    engine = never_ending()
-    decoded(engine, limited(1, 2, 1), Greedy(), batch_size=1)
-    assert engine.calls == [
-        *[("encode", 1), ("verify", 1)],
-        *[("encode", 1), ("verify", 1), ("verify", 1)],
-        *[("encode", 1), ("verify", 1)],
-    ]
-
-
-def test_a_waiting_row_takes_the_place_of_a_finished_one() -> None:
-    engine = never_ending()
-    decoded(engine, limited(1, 3, 3, 2, 1), Greedy(), batch_size=3)
-    assert engine.calls == [
-        *[("encode", 3), ("verify", 3)],
-        *[("encode", 1), ("verify", 3), ("verify", 3)],
-        *[("encode", 1), ("verify", 1)],
-    ]
-
-
-def test_rows_enter_once_a_quarter_of_the_places_is_free() -> None:
-    engine = never_ending()
-    decoded(engine, limited(1, 3, 3, 5, 5, 5, 5, 5, 2, 2), Greedy(), batch_size=8)
-    assert engine.calls == [
-        *[("encode", 8), ("verify", 8), ("verify", 7), ("verify", 7)],
-        *[("encode", 2), ("verify", 7), ("verify", 7)],
-    ]
-
-
-def test_hypotheses_come_in_the_order_in_which_they_finish() -> None:
-    hypotheses = decode(never_ending(), Arrivals(limited(4, 1, 2, 1, 1)), Greedy(), batch_size=3)
-    assert [hypothesis.request.index for hypothesis in hypotheses] == [1, 2, 3, 4, 0]
-
-
-def test_a_hypothesis_is_handed_out_before_the_next_pass_is_run() -> None:
-    engine = never_ending()
-    hypotheses = decode(engine, Arrivals(limited(1, 9)), Greedy(), batch_size=2)
-    assert next(hypotheses).request.index == 0
-    assert engine.calls == [("encode", 2), ("verify", 2)]
-
-
-def test_more_requests_are_awaited_only_when_no_row_is_in_flight() -> None:
-    class LateArrival(Arrivals):
-        """The second request is not there until it is waited for."""
-
-        def take(self, count: int, wait: bool) -> list[Request]:
-            return super().take(1 if wait else 0, wait)
-
-    arrivals = LateArrival(limited(2, 1))
-    hypotheses = list(decode(never_ending(), arrivals, Greedy(), batch_size=2))
-    assert [hypothesis.request.index for hypothesis in hypotheses] == [0, 1]
-    assert [wait for _, wait in arrivals.asked] == [True, False, True, True]
-
-
-def test_no_more_requests_are_asked_for_than_places_are_free() -> None:
-    arrivals = Arrivals(limited(1, 2, 2, 1, 1))
-    list(decode(never_ending(), arrivals, Greedy(), batch_size=3))
-    assert [count for count, _ in arrivals.asked] == [3, 1, 3, 3]
-
-
-def test_nothing_to_decode_runs_no_pass() -> None:
-    engine = ScriptedEngine()
-    assert decoded(engine, [], strict(4), batch_size=3) == {}
-    assert engine.calls == []
-
-
-# -- a hypothesis
-
-
-@pytest.mark.parametrize(
-    ("max_tokens", "ids", "taken"),
-    [
-        pytest.param(9, [6, 7, 8], [6, 7, 8], id="all"),
-        pytest.param(9, [6, EOS_ID, 8, EOS_ID], [6, EOS_ID], id="up to the first end-of-sentence"),
-        pytest.param(3, [6, 7, 8], [6, 7], id="up to the limit"),
-        pytest.param(3, [6, EOS_ID, 8], [6, EOS_ID], id="the end at the limit"),
-        pytest.param(3, [6, 7, EOS_ID], [6, 7], id="the end beyond the limit"),
-        pytest.param(9, [EOS_ID, 6, 7], [EOS_ID], id="nothing but the end"),
-    ],
-)
-def test_a_hypothesis_takes_tokens_up_to_the_end_or_the_limit(
-    max_tokens: int, ids: list[int], taken: list[int]
-) -> None:
-    hypothesis = Hypothesis(Request(0, [EOS_ID], max_tokens), [5], -1.0)
-    log_probs = np.array([-0.5, -0.25, -0.125, -0.0625], dtype=np.float32)[: len(ids)]
-    assert hypothesis.extend(ids, log_probs.tolist()) == len(taken)
-    assert hypothesis.ids == [5, *taken]
-    assert hypothesis.log_prob == -1.0 - sum([0.5, 0.25, 0.125, 0.0625][: len(taken)])
-
-
-def test_a_hypothesis_starts_from_end_of_sentence_without_being_finished() -> None:
-    hypothesis = Hypothesis(Request(0, [EOS_ID], 2))
-    assert (hypothesis.last_id, hypothesis.finished) == (EOS_ID, False)

@@ -189,7 +189,7 @@ def test_a_failed_training_run_is_one_error_with_the_last_line_of_its_log(tmp_pa
 
 
 def test_positions_are_numbered_as_fairseq_numbers_them() -> None:
-    from specmt.engines.torch_engine import position_table
+    from specmt.engines.torch_layers import position_table
 
     from fairseq.modules import SinusoidalPositionalEmbedding  # isort: skip
 

@@ -77,7 +77,7 @@ def test_training_records_what_tune_goes_by(bundle: Path) -> None:
     assert max(recorded["by_draft_length"]) > 2
 
 
-@pytest.mark.parametrize("engine", ["onnx", "torch"])
+@pytest.mark.parametrize("engine", ["native", "onnx", "torch"])
 def test_strict_speculation_equals_greedy_byte_for_byte(bundle: Path, engine: str) -> None:
     translate = ("translate", "-m", bundle, "--engine", engine)
     source = (SMOKE / "test.de").read_bytes()

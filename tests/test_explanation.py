@@ -21,7 +21,7 @@ from scripted import (
 
 from specmt.bundle import DecodingDefaults
 from specmt.explanation import Candidate, Emitted, Explanation, Step, explain, render
-from specmt.translator import DecodingSettings
+from specmt.settings import DecodingSettings
 from specmt.vocabulary import EOS_ID
 
 STRICT = replace(DecodingSettings.from_defaults(DEFAULTS).strict(), trace=True)

@@ -10,9 +10,12 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import corpus_files
 import fetch_corpora
+import public_corpora
 import pytest
-from fetch_corpora import FetchError, Pair, PublicFile
+from corpus_files import FetchError, Pair
+from public_corpora import PublicFile
 
 TINY = {
     "tatoeba.train.tsv.xz": lzma.compress(b"Guten Tag.\tHello.\n"),
@@ -147,17 +150,17 @@ def test_the_table_has_a_checksum_for_each_file_of_each_corpus() -> None:
     ],
 )
 def test_training_text_is_normalised(text: str, expected: str) -> None:
-    assert fetch_corpora.normalise(text) == expected
+    assert corpus_files.normalise(text) == expected
 
 
 def test_cleaning_drops_repeated_empty_and_untranslated_pairs() -> None:
     pairs = [("Ja.", "Yes."), ("Ja. ", "Yes."), ("Ja.", "Yeah."), ("", "Nothing."), ("Nichts.", " "), ("Tom", "Tom")]
-    assert fetch_corpora.clean_pairs(pairs) == [("Ja.", "Yes."), ("Ja.", "Yeah.")]
+    assert corpus_files.clean_pairs(pairs) == [("Ja.", "Yes."), ("Ja.", "Yeah.")]
 
 
 def test_a_split_keeps_every_source_on_one_side() -> None:
     pairs = [(f"Satz {number % 40}", f"sentence {number}") for number in range(100)]
-    split = fetch_corpora.split_by_source(pairs, held_out=10)
+    split = corpus_files.split_by_source(pairs, held_out=10)
     sources = [{german for german, _ in part} for part in (split.train, split.valid, split.test)]
     assert [len(part) for part in sources] == [20, 10, 10]
     assert len(set.union(*sources)) == 40
@@ -167,27 +170,27 @@ def test_a_split_keeps_every_source_on_one_side() -> None:
 
 def test_a_split_does_not_depend_on_the_order_of_different_sources() -> None:
     pairs = [(f"Satz {number}", f"sentence {number}") for number in range(30)]
-    one, other = (fetch_corpora.split_by_source(order, held_out=5) for order in (pairs, pairs[::-1]))
+    one, other = (corpus_files.split_by_source(order, held_out=5) for order in (pairs, pairs[::-1]))
     assert (one.valid, one.test) == (other.valid, other.test)
 
 
 def test_too_few_sources_to_split_are_an_error() -> None:
     with pytest.raises(FetchError, match="2 different sentences are too few"):
-        fetch_corpora.split_by_source([("a", "x"), ("b", "y")], held_out=1)
+        corpus_files.split_by_source([("a", "x"), ("b", "y")], held_out=1)
 
 
 def test_only_line_feeds_end_a_line() -> None:
-    assert fetch_corpora.decode_lines("a\u2028b\r\n\n c\x0b \n".encode(), "file") == ["a\u2028b", "", "c"]
+    assert corpus_files.decode_lines("a\u2028b\r\n\n c\x0b \n".encode(), "file") == ["a\u2028b", "", "c"]
 
 
 def test_bytes_that_are_not_utf8_are_named() -> None:
     with pytest.raises(FetchError, match="file: byte 3 is not UTF-8"):
-        fetch_corpora.decode_lines(b"ab\xff", "file")
+        corpus_files.decode_lines(b"ab\xff", "file")
 
 
 def test_sides_of_different_length_are_an_error() -> None:
     with pytest.raises(FetchError, match="multi30k: 2 German lines, 1 English ones"):
-        fetch_corpora.aligned(["a", "b"], ["x"], "multi30k")
+        corpus_files.aligned(["a", "b"], ["x"], "multi30k")
 
 
 # Files
@@ -197,7 +200,7 @@ def test_a_file_is_untouched_when_writing_it_fails(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"old")
 
     def write_a_part() -> None:
-        with fetch_corpora.atomically(tmp_path / "file") as stream:
+        with corpus_files.atomically(tmp_path / "file") as stream:
             stream.write(b"half of the ne")
             raise RuntimeError
 
@@ -222,7 +225,7 @@ def test_multi30k_is_downloaded_and_held_out_sentences_leave_the_training_pairs(
         "test2017.de": ["„Zwei“ Tests."],
         "test2017.en": ["Two tests."],
     }
-    monkeypatch.setattr(fetch_corpora, "MULTI30K", publish_multi30k(tmp_path / "public", lines))
+    monkeypatch.setattr(public_corpora, "MULTI30K", publish_multi30k(tmp_path / "public", lines))
     assert fetch_corpora.main(["--to", str(tmp_path / "to"), "--only", "multi30k"]) == 0
     assert training_pairs(tmp_path / "to" / "multi30k.train.tsv.xz") == [
         ("Ein Hund .", "A dog."),
@@ -236,8 +239,8 @@ def test_multi30k_is_downloaded_and_held_out_sentences_leave_the_training_pairs(
 def test_tatoeba_is_downloaded_split_and_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     german, english = [f"Satz {n}." for n in range(9)], [f"Sentence {n}." for n in range(9)]
     public = publish_tatoeba(tmp_path / "public", german, english)
-    monkeypatch.setattr(fetch_corpora, "TATOEBA", public)
-    monkeypatch.setattr(fetch_corpora, "TATOEBA_HELD_OUT", 2)
+    monkeypatch.setattr(public_corpora, "TATOEBA", public)
+    monkeypatch.setattr(public_corpora, "TATOEBA_HELD_OUT", 2)
     target = tmp_path / "to"
     assert fetch_corpora.main(["--to", str(target), "--only", "tatoeba"]) == 0
     held_out = [
@@ -255,45 +258,45 @@ def test_a_finished_corpus_is_not_downloaded_again(
 ) -> None:
     for name in fetch_corpora.names_of("tatoeba"):
         (tmp_path / name).write_bytes(b"")
-    monkeypatch.setattr(fetch_corpora, "TATOEBA", PublicFile((tmp_path / "nothing here.zip").as_uri()))
+    monkeypatch.setattr(public_corpora, "TATOEBA", PublicFile((tmp_path / "nothing here.zip").as_uri()))
     assert fetch_corpora.main(["--to", str(tmp_path), "--only", "tatoeba"]) == 0
     assert capsys.readouterr().err == "tatoeba: already there\n"
 
 
 def test_what_was_downloaded_once_is_kept(tmp_path: Path) -> None:
     file = publish(tmp_path / "public", "file.gz", b"bytes")
-    assert fetch_corpora.download(file, tmp_path / "to") == b"bytes"
+    assert public_corpora.download(file, tmp_path / "to") == b"bytes"
     (tmp_path / "public" / "file.gz").unlink()
-    assert fetch_corpora.download(file, tmp_path / "to") == b"bytes"
+    assert public_corpora.download(file, tmp_path / "to") == b"bytes"
 
 
 def test_a_download_with_another_checksum_than_published_is_refused_and_not_kept(tmp_path: Path) -> None:
     file = publish(tmp_path / "public", "file.gz", b"bytes", md5=hashlib.md5(b"other bytes").hexdigest())
     with pytest.raises(FetchError, match=r"MD5 is .*, published is "):
-        fetch_corpora.download(file, tmp_path / "to")
+        public_corpora.download(file, tmp_path / "to")
     assert [path for path in (tmp_path / "to").rglob("*") if path.is_file()] == []
 
 
 def test_a_download_that_changed_since_the_first_one_is_refused(tmp_path: Path) -> None:
     file = publish(tmp_path / "public", "file.gz", b"bytes")
     lock = tmp_path / "downloads.lock.json"
-    fetch_corpora.check_download(file, b"bytes", lock)
+    public_corpora.check_download(file, b"bytes", lock)
     recorded = lock.read_bytes()
     with pytest.raises(FetchError, match=r"SHA-256 is .*downloads\.lock\.json has "):
-        fetch_corpora.check_download(file, b"other bytes", lock)
+        public_corpora.check_download(file, b"other bytes", lock)
     assert lock.read_bytes() == recorded
 
 
 def test_an_error_page_in_place_of_an_archive_is_not_recorded(tmp_path: Path) -> None:
     with pytest.raises(FetchError, match="not a zip archive"):
-        fetch_corpora.check_download(PublicFile("https://example.org/de-en.txt.zip"), b"<html>", tmp_path / "lock")
+        public_corpora.check_download(PublicFile("https://example.org/de-en.txt.zip"), b"<html>", tmp_path / "lock")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_download_that_fails_is_a_one_line_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(fetch_corpora, "TATOEBA", PublicFile((tmp_path / "nothing.zip").as_uri()))
+    monkeypatch.setattr(public_corpora, "TATOEBA", PublicFile((tmp_path / "nothing.zip").as_uri()))
     assert fetch_corpora.main(["--to", str(tmp_path / "to"), "--only", "tatoeba"]) == 1
     downloading, error = capsys.readouterr().err.splitlines()
     assert downloading.startswith("downloading file:")
@@ -314,7 +317,7 @@ def test_newstest2021_is_read_from_sacrebleus_cache(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(dataset, "_outdir", str(cache))
     monkeypatch.setattr(dataset, "_rawdir", str(cache / "raw"))
     monkeypatch.setattr(dataset, "langpairs", {"de-en": dataset.langpairs["de-en"]})
-    assert fetch_corpora.download_newstest2021(tmp_path / "to") == []
+    assert public_corpora.download_newstest2021(tmp_path / "to") == []
     assert contents(tmp_path / "to") == {
         "newstest2021.de": b"Guten Tag.\nAuf Wiedersehen.\n",
         "newstest2021.en": b"Hello.\nGoodbye.\n",

@@ -15,7 +15,7 @@ from specmt.cli_options import OutputFormat
 from specmt.decoding import Iteration
 from specmt.forms import Form
 from specmt.guards import LineWarning
-from specmt.translator import Alternative, Translation
+from specmt.translation import Alternative, Translation
 
 VOCABULARY = tiny_vocabulary()
 SOURCE_IDS = tuple(VOCABULARY.encode("Ein Hund"))

@@ -21,7 +21,8 @@ from specmt.guards import (
     repeats,
     without_repeats,
 )
-from specmt.translator import DecodingSettings, Translation
+from specmt.settings import DecodingSettings
+from specmt.translation import Translation
 from specmt.vocabulary import EOS_ID, UNK_ID
 
 SPEC = DecodingSettings.from_defaults(DEFAULTS)

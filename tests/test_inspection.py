@@ -43,7 +43,7 @@ def test_info_for_a_person_is_a_line_a_fact(bundle: Path) -> None:
 
 def test_info_of_the_bundled_model_in_both_forms() -> None:
     text = CliRunner().invoke(app, ["info"])
-    assert text.exit_code == 0 and "engines" in text.output and "onnx, torch" in text.output
+    assert text.exit_code == 0 and "engines" in text.output and "native, onnx, torch" in text.output
     found = json.loads(CliRunner().invoke(app, ["info", "--format", "json"]).output)
     assert found["path"] == str(BUNDLED_MODEL) and found["digests"] == "match"
 
@@ -58,8 +58,8 @@ def test_doctor_translates_and_says_which_engine_and_why() -> None:
     done = CliRunner().invoke(app, ["doctor", "--format", "json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.output)
-    assert found["ok"] is True and found["engine"] == "onnx"
-    assert found["self_test"]["engine"] == "onnx-cpu-int8"
+    assert found["ok"] is True and found["engine"] == "native"
+    assert found["self_test"]["engine"] == "native-cpu-int8"
     assert set(found["self_test"]["sentence_ms"]) == {"ar", "spec-strict", "spec"}
     assert all(0 < value < 60_000 for value in found["self_test"]["sentence_ms"].values())
     assert found["packages"]["onnxruntime"] and set(found["cpu_features"]) == set(diagnosis.CPU_FEATURES)
@@ -98,4 +98,4 @@ def test_cpu_features_are_unknown_where_the_system_does_not_say(monkeypatch: pyt
         raise OSError
 
     monkeypatch.setattr(Path, "read_text", refuse)
-    assert set(diagnosis._cpu()[1].values()) == {None}
+    assert set(diagnosis._cpu_features().values()) == {None}

@@ -17,8 +17,13 @@ from scripted import DEFAULTS, SENTENCES, ScriptedEngine, scripted_translator
 
 from specmt.bundle import BUNDLED_MODEL
 from specmt.errors import InputError, UsageError
-from specmt.protection import KINDS, NAMES, NUMBERS, Protection, Span, Terminology, read_terminology
-from specmt.translator import Alternative, DecodingSettings, Translation, load_translator
+from specmt.loading import load_translator
+from specmt.protection.carriers import NAMES, NUMBERS
+from specmt.protection.protection import Protection
+from specmt.protection.spans import KINDS, Span, SpanFinder
+from specmt.protection.terminology import Terminology, read_terminology
+from specmt.settings import DecodingSettings
+from specmt.translation import Alternative, Translation
 
 STRICT = DecodingSettings.from_defaults(DEFAULTS).strict()
 AR = replace(STRICT, strategy="ar")
@@ -96,7 +101,7 @@ def keeps_carriers(text: str) -> str:
     ],
 )
 def test_spans_are_found(line: str, spans: list[str]) -> None:
-    parts = Protection(Words()).parts(line)
+    parts = SpanFinder().parts(line)
     assert [part.text for part in parts if isinstance(part, Span)] == spans
     assert "".join(part.text if isinstance(part, Span) else part for part in parts) == line
 
@@ -239,12 +244,12 @@ def test_a_term_is_carried_where_the_model_says_something_else() -> None:
     [("Hund und Katze", ["pets"]), ("Hunde", []), ("Ein Hund, rot", ["hound", "crimson"]), ("Rot ist er", ["crimson"])],
 )
 def test_terms_are_whole_words_the_longest_first(line: str, terms: list[str]) -> None:
-    parts = Protection(Words(), kinds=(), terminology=TERMS).parts(line)
+    parts = SpanFinder(kinds=(), terminology=TERMS).parts(line)
     assert [part.target for part in parts if isinstance(part, Span)] == terms
 
 
 def test_a_term_inside_a_protected_span_is_part_of_it() -> None:
-    parts = Protection(Words(), terminology=TERMS).parts("https://a.de/Hund")
+    parts = SpanFinder(terminology=TERMS).parts("https://a.de/Hund")
     assert [part.kind for part in parts if isinstance(part, Span)] == ["url"]
 
 
@@ -273,9 +278,7 @@ def test_a_kind_that_is_none_is_one_line() -> None:
 def test_a_kind_that_is_not_asked_for_is_text(kind: str) -> None:
     line = "https://a.de b@c.de <b>x</b> {y} 12"
     kinds = {
-        part.kind
-        for part in Protection(Words(), [one for one in KINDS if one != kind]).parts(line)
-        if isinstance(part, Span)
+        part.kind for part in SpanFinder([one for one in KINDS if one != kind]).parts(line) if isinstance(part, Span)
     }
     assert kinds == set(KINDS) - {kind}
 

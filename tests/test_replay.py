@@ -34,16 +34,19 @@ from scripted import (
 )
 from typer.testing import CliRunner
 
-from specmt.cli import BUNDLED_MODEL, app
+from specmt.bundle import BUNDLED_MODEL
+from specmt.cli import app
 from specmt.decoding import Greedy, Hypothesis, Plan, Request, Speculative, decode
 from specmt.engines.base import AnyEngine, Candidates, IntArray, Size
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import EngineError, UsageError
 from specmt.evaluation import evaluate
+from specmt.loading import load_translator
 from specmt.replay import FixedSpeculative, Replay
 from specmt.replay_explanation import explain, render
 from specmt.reporting import render as render_evaluation
-from specmt.translator import DecodingSettings, ReproducibleLine, Translator, load_translator
+from specmt.settings import DecodingSettings
+from specmt.translator import ReproducibleLine, Translator
 from specmt.vocabulary import EOS_ID
 
 ROOT = Path(__file__).parent.parent
@@ -323,9 +326,10 @@ def test_the_command_line_replays(tmp_path: Path) -> None:
     assert not any("replay" in one for one in plain)
 
 
-def test_the_int8_engine_gives_the_same_bits_at_a_fixed_shape() -> None:
-    """It declares its rows exact, and then drafts and verifies reproducible rows with all others; is that right?"""
-    translator = load_translator(BUNDLED_MODEL, engine="onnx")
+@pytest.mark.parametrize("engine", ["native", "onnx"])
+def test_the_8_bit_engines_give_the_same_bits_at_a_fixed_shape(engine: str) -> None:
+    """They declare their rows exact, and then draft and verify reproducible rows with all others; is that right?"""
+    translator = load_translator(BUNDLED_MODEL, engine=engine)
     lines = (ROOT / "data" / "sample.de").read_text().splitlines()[:12]
     asked = [
         Request(index, [*translator.vocabulary.encode(line), EOS_ID], 60, True) for index, line in enumerate(lines)
@@ -339,9 +343,11 @@ def test_the_int8_engine_gives_the_same_bits_at_a_fixed_shape() -> None:
 
 def test_the_script_finds_nothing_on_a_sample() -> None:
     command = [sys.executable, "-W", "ignore", str(ROOT / "scripts" / "check_reproducible.py"), "data/sample.de"]
-    options = "--engines onnx,torch-bf16 --strategies replay,spec-reproducible --lines 4 --batch-sizes 1,3 --orders 1"
+    options = (
+        "--engines native,onnx,torch-bf16 --strategies replay,spec-reproducible --lines 4 --batch-sizes 1,3 --orders 1"
+    )
     done = subprocess.run([*command, *options.split()], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line.split(" | ") for line in done.stdout.splitlines()[2:] if line.startswith("|")]
-    assert len(rows) == 4
+    assert len(rows) == 6
     assert all(row[4:7] == ["8", "0", "0"] for row in rows)

@@ -26,7 +26,9 @@ from scripted import (
 
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import UsageError
-from specmt.translator import LOOK_AHEAD, DecodingSettings, Translation, Translator, look_ahead
+from specmt.settings import DecodingSettings
+from specmt.translation import Translation
+from specmt.translator import LOOK_AHEAD, Translator, look_ahead
 from specmt.vocabulary import EOS_ID
 
 SPEC = replace(DecodingSettings.from_defaults(DEFAULTS), guards=False)

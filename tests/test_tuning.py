@@ -25,14 +25,16 @@ from specmt.bundle import load_bundle
 from specmt.cli import app
 from specmt.engines.base import AnyEngine, Candidates, IntArray, Lattice, Speculation
 from specmt.errors import InputError
+from specmt.tuned import Tuned
 from specmt.tuning import Emission, Timing, Tuning, counted_emission, recorded_emission, requests_of, tune
 
 
 @dataclass
 class TimedEngine(ScriptedEngine):
-    """Passes take as long as the script says: a draft `slot_seconds` a slot, a verification one second."""
+    """A draft takes so much a slot, and a slot of each row; a verification takes a second."""
 
     slot_seconds: float = 0.0
+    row_slot_seconds: float = 0.0
     now: float = 0.0
 
     def encode(self, sources: Sequence[Sequence[int]]) -> ScriptedRows:
@@ -40,7 +42,7 @@ class TimedEngine(ScriptedEngine):
         return super().encode(sources)
 
     def draft(self, rows: ScriptedRows, last_ids: IntArray, draft_length: int) -> Lattice:
-        self.now += self.slot_seconds * draft_length
+        self.now += (self.slot_seconds + self.row_slot_seconds * len(last_ids)) * draft_length
         return super().draft(rows, last_ids, draft_length)
 
     def verify(self, rows: ScriptedRows, token_ids: IntArray, beta: int) -> Candidates:
@@ -78,6 +80,20 @@ def test_the_draft_length_with_the_least_time_a_token_is_chosen(
 ) -> None:
     found = tuned_for(TimedEngine(always_right, slot_seconds=slot_seconds), emission_of(*means))
     assert found.best.draft_length == best
+
+
+@pytest.mark.parametrize(
+    ("row_slot_seconds", "rows"),
+    [
+        (0.0, 64),  # more rows cost nothing: always
+        (0.2, 4),  # half a second a token, and as much more for each five rows
+        (0.9, 1),
+        (1.1, 0),
+    ],
+)
+def test_speculation_is_used_up_to_as_many_rows_as_it_is_faster_with(row_slot_seconds: float, rows: int) -> None:
+    found = tuned_for(TimedEngine(always_right, row_slot_seconds=row_slot_seconds), emission_of(2.0))
+    assert found.rows == rows
 
 
 def test_draft_lengths_whose_emission_is_unknown_are_not_timed() -> None:
@@ -146,9 +162,10 @@ def test_what_training_records_is_read_back() -> None:
 
 
 def test_json_carries_the_choice_and_all_that_it_rests_on() -> None:
-    tuning_ = Tuning((Timing(1, 0.003, 1.5), Timing(2, 0.004, 2.5)), 0.0025, emission_of(1.5, 2.5))
+    tuning_ = Tuning((Timing(1, 0.003, 1.5), Timing(2, 0.004, 2.5)), 0.0025, emission_of(1.5, 2.5), rows=4)
     assert tuning_.to_json() == {
         "draft_length": 2,
+        "rows": 4,
         "ar_token_seconds": 0.0025,
         "emission": {"by_draft_length": [1.5, 2.5], "sentences": 8, "source": "the test"},
         "timings": [
@@ -164,21 +181,21 @@ KEY = tuned.Key("a model", "onnx-cpu-int8", "a processor")
 
 
 def test_a_draft_length_is_kept_by_model_engine_and_processor() -> None:
-    tuned.store(KEY, 5)
-    assert tuned.stored(KEY, longest=10) == 5
+    tuned.store(KEY, Tuned(5, 8))
+    assert tuned.stored(KEY, longest=10) == Tuned(5, 8)
     for other in (replace(KEY, model="b"), replace(KEY, engine="torch-cpu-fp32"), replace(KEY, cpu="c")):
         assert tuned.stored(other, longest=10) is None
-    tuned.store(KEY, 7)
-    assert tuned.stored(KEY, longest=10) == 7
+    tuned.store(KEY, Tuned(7, 0))
+    assert tuned.stored(KEY, longest=10) == Tuned(7, 0)
     assert tuned.stored(KEY, longest=6) is None, "more than the model drafts"
 
 
 @pytest.mark.parametrize(
     "damaged",
-    ["", "{", "[]", '{"format_version": 1, "draft_length": 5}', None],
+    ["", "{", "[]", '{"format_version": 2, "draft_length": 5, "rows": 1}', None],
 )
 def test_what_cannot_be_read_counts_as_not_there(damaged: str | None) -> None:
-    path = tuned.store(KEY, 5)
+    path = tuned.store(KEY, Tuned(5, 8))
     kept = json.loads(path.read_text())
     path.write_text(damaged if damaged is not None else json.dumps({**kept, "draft_length": True}))
     assert tuned.stored(KEY, longest=10) is None
@@ -188,7 +205,7 @@ def test_a_cache_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch:
     (tmp_path / "specmt").write_text("a file where a folder should be")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(InputError, match="cannot be written"):
-        tuned.store(KEY, 5)
+        tuned.store(KEY, Tuned(5, 8))
 
 
 # -- the command line, on a tiny pair with random weights
@@ -239,11 +256,14 @@ def test_tune_prints_json_and_strict_translation_uses_the_length_unless_one_is_g
     assert Path(result["kept_in"]).is_relative_to(cache_of_the_tests)
 
     # Whatever was the fastest here: another one than the model's own.
-    tuned.store(tuned.Key.here(load_bundle(bundle).digest, result["engine"]), 2)
+    key = tuned.Key.here(load_bundle(bundle).digest, result["engine"])
+    tuned.store(key, Tuned(draft_length=2, rows=1))
     assert drafted(bundle, "--strict") == [2]
     assert drafted(bundle, "--beta", "1") == [2]
     assert drafted(bundle, "--strict", "--draft-length", "4") == [4]
     assert drafted(bundle) == [3], "relaxed: the model's own"
+    tuned.store(key, Tuned(draft_length=2, rows=0))
+    assert drafted(bundle, "--strict") == [], "plain steps are faster here"
 
 
 def test_tuning_changes_nothing_in_the_bundle(bundle: Path) -> None:

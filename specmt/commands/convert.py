@@ -48,7 +48,7 @@ def convert(
     moses_no_escape: Annotated[bool, typer.Option("--moses-no-escape", help="As in fairseq.")] = False,
     calibration: Annotated[
         Path | None,
-        typer.Option(help="Source text for the graphs of the 8-bit engine; without, torch alone runs the model."),
+        typer.Option(help="Source text to calibrate the 8-bit engines on; without, torch alone runs the model."),
     ] = None,
 ) -> None:
     """Make a model directory of a transformer that fairseq trained. It has no drafter and decodes with ar.
@@ -78,7 +78,7 @@ def convert(
         read_lines(calibration) if calibration else None,
     )
     if converted.without_graphs:
-        typer.echo(f"specmt: no graphs for the onnx engine: {converted.without_graphs}; torch runs it", err=True)
+        typer.echo(f"specmt: no graphs for the onnx engine: {converted.without_graphs}", err=True)
     typer.echo(str(bundle))
 
 

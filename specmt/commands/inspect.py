@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from specmt.bundle import BUNDLED_MODEL
-
-
-class ReportFormat(StrEnum):
-    """What is written."""
-
-    text = "text"
-    json = "json"
-
+from specmt.cli_options import ReportFormat
 
 FormatOption = Annotated[ReportFormat, typer.Option("--format", help="For people, or one JSON object.")]
 

@@ -163,6 +163,33 @@ class Fused(Protocol[R_contra]):
         """Run one iteration's passes; see `drafting.draft_and_verify`, which composes it for the other engines."""
 
 
+class Run(NamedTuple):
+    """What iterations emitted, oldest first: for each, and each row, tokens accepted, ids and log-probabilities.
+
+    Of ids and log-probabilities (draft_length + 1 places) the first accepted + 1 count.
+    """
+
+    accepted: list[list[int]]
+    ids: list[list[list[int]]]
+    log_probs: list[list[list[float]]]
+
+
+class Iterating(Protocol[R_contra]):
+    """`iterate` of an engine that runs whole iterations on its own; others have none such."""
+
+    def __call__(
+        self, rows: R_contra, last_ids: IntArray, room: IntArray, draft_length: int, beta: int, tau: float
+    ) -> Run:
+        """Iterate and commit until some row ends: says end-of-sentence, or as many tokens as it has room for.
+
+        Each iteration is one of `decoding.Speculative`, or with a draft length of 0 of `decoding.Greedy`.
+
+        Args:
+            last_ids: the last verified token of each row, not read by the verifier yet, shape (batch,).
+            room: tokens that each row may still take, at least 1, shape (batch,).
+        """
+
+
 def step(engine: Engine[R], rows: R, last_ids: IntArray, beta: int) -> Candidates:
     """Autoregressive step: read one token a row and commit it. Candidates have shape (batch, 1, beta)."""
     candidates = engine.verify(rows, last_ids[:, None], beta)

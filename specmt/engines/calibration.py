@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,20 @@ from torch.overrides import TorchFunctionMode
 from specmt.architecture import Architecture
 from specmt.engines.base import FloatArray, step
 from specmt.engines.torch_engine import TorchEngine
-from specmt.errors import EngineError
 from specmt.vocabulary import EOS_ID
 
 Ranges = dict[str, tuple[float, float]]
 """Smallest and largest input of a product, by the name of the (first) matrix that it is multiplied with."""
 
-_SAFE_SCORE = 60.0
 _BATCH_SIZE = 64
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was seen: the ranges, and the largest attention score (of either sign)."""
+
+    ranges: Ranges
+    largest_score: float
 
 
 class _Observer(TorchFunctionMode):
@@ -63,23 +70,15 @@ def _begins_with(weight: Tensor, part: Tensor) -> bool:
 
 def calibrate(
     architecture: Architecture, weights: Mapping[str, FloatArray], sources: Sequence[Sequence[int]]
-) -> Ranges:
-    """Translate `sources` greedily, drafting at every step where a drafter is, and keep the ranges that were seen.
-
-    Raises:
-        EngineError: attention scores that 32-bit floats cannot hold.
-    """
+) -> Calibration:
+    """Translate `sources` greedily, drafting at every step where a drafter is, and keep what was seen."""
     tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
     engine = TorchEngine(architecture, tensors)
     observer = _Observer(tensors)
     with observer:
         for first in range(0, len(sources), _BATCH_SIZE):
             _translate(engine, sources[first : first + _BATCH_SIZE])
-    if observer.largest_score > _SAFE_SCORE:
-        raise EngineError(
-            f"attention scores reach {observer.largest_score:.0f}; the onnx engine holds those up to {_SAFE_SCORE:.0f}"
-        )
-    return observer.ranges
+    return Calibration(observer.ranges, observer.largest_score)
 
 
 def _translate(engine: TorchEngine, sources: Sequence[Sequence[int]]) -> None:

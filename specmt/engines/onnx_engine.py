@@ -1,6 +1,6 @@
 """The engine for CPUs: ONNX Runtime over the graphs of `onnx_export`, 8-bit integers, one thread a session.
 
-A call costs as much as the arithmetic of a small model, so there are few, and each is prepared once: a `_Call` binds
+A call costs as much as the arithmetic of a small model, so there are few, and each is prepared once: a `Call` binds
 buffers to a graph's inputs and outputs, and from then on a pass is writing small integers into the buffers and running
 the graph. Caches are bound as input and as output, so that the graph writes new keys and values into them in place.
 
@@ -10,38 +10,23 @@ Arrays are position-major, (positions, batch, ...), because then a batch of one 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import onnxruntime
-from numpy.typing import NDArray
 
 from specmt.architecture import Architecture
 from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice, Size, Speculation
-from specmt.errors import EngineError
+from specmt.engines.onnx_calls import Call, LoadedGraph, cache_names, memory_names
 from specmt.vocabulary import PAD_ID
 
 LARGEST_SCORE = 80.0
 """Attention scores above count as this: its exponential, and the sum of many, are 32-bit floats."""
-_OUT_OF_MEMORY = ("Failed to allocate memory", "bad_alloc", "bad allocation")
-"""What ONNX Runtime says when it cannot have more."""
 _CAPACITY_STEP = 32
 """Target positions by which caches grow."""
 _SOURCE_STEP = 16
 """Source positions by which the sizes of fixed shapes grow."""
-
-
-def memory_names(layer: int) -> tuple[str, str]:
-    """Inputs and outputs that hold a layer's keys and values of the source; verifier layers first, then drafter's."""
-    return f"memory.{layer}.keys", f"memory.{layer}.values"
-
-
-def cache_names(layer: int) -> tuple[str, str]:
-    """Inputs (and, with `.next`, outputs) that hold a layer's keys and values of the target."""
-    return f"cache.{layer}.keys", f"cache.{layer}.values"
 
 
 @dataclass
@@ -55,63 +40,13 @@ class OnnxRows:
     caches: FloatArray
     """Of the target, uncommitted positions included; shape (2 * layers, capacity, batch, heads, head width)."""
     lengths: IntArray
-    calls: dict[tuple[str, int, int], _Call] = field(default_factory=dict)
+    calls: dict[tuple[str, int, int], Call] = field(default_factory=dict)
     """Prepared calls by graph, window (tokens) and beta; they hold the caches' addresses."""
 
     @property
     def capacity(self) -> int:
         """Positions that the caches hold."""
         return len(self.caches[0])
-
-
-@dataclass(frozen=True)
-class _Graph:
-    """A loaded graph and the names of what goes in and comes out."""
-
-    session: onnxruntime.InferenceSession
-    inputs: frozenset[str]
-    outputs: frozenset[str]
-
-
-class _Call:
-    """One graph with buffers bound to its inputs and outputs."""
-
-    def __init__(self, graph: _Graph) -> None:
-        self._graph = graph
-        self._binding = graph.session.io_binding()
-        self._arrays: dict[str, NDArray[Any]] = {}
-
-    def bind(self, name: str, array: NDArray[Any]) -> None:
-        """Let `array`, contiguous, be an input or an output of the graph; ignored where the graph has none such.
-
-        Where the graph gives back `NAME.next`, that is the same memory: what is written is written in place.
-        """
-        assert array.flags.c_contiguous, f"{name} would be bound to a copy"
-        self._arrays[name] = array
-        is_input, results = name in self._graph.inputs, self._graph.outputs.intersection((name, f"{name}.next"))
-        if is_input or results:
-            value = onnxruntime.OrtValue.ortvalue_from_numpy(array)
-            if is_input:
-                self._binding.bind_ortvalue_input(name, value)
-            for result in results:
-                self._binding.bind_ortvalue_output(result, value)
-
-    def run(self) -> None:
-        """Run the graph; results stand in the bound arrays until the next run.
-
-        Raises:
-            MemoryError: what lies between two nodes does not fit.
-        """
-        try:
-            self._graph.session.run_with_iobinding(self._binding)
-        except Exception as error:  # ONNX Runtime's own errors have no common class
-            if any(sign in str(error) for sign in _OUT_OF_MEMORY):
-                raise MemoryError from None
-            raise
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        """The array bound as `name`."""
-        return self._arrays[name]
 
 
 class _Tables:
@@ -141,7 +76,7 @@ class _Tables:
 
 
 def _position_table(positions: int, width: int) -> FloatArray:
-    """As `torch_engine.position_table`."""
+    """As `torch_layers.position_table`."""
     half = width // 2
     frequencies = np.exp(np.arange(half) * -(np.log(10000) / (half - 1)))
     angles = (np.arange(positions) + PAD_ID + 1)[:, None] * frequencies[None, :]
@@ -161,7 +96,7 @@ class OnnxEngine:
         """
         self.architecture = architecture
         self._folder = folder
-        self._graphs: dict[str, _Graph] = {}
+        self._graphs: dict[str, LoadedGraph] = {}
         self._loading = threading.Lock()
         self._groups = threading.local()
         self._tables = _Tables(architecture.width)
@@ -181,7 +116,7 @@ class OnnxEngine:
             ids[row, : len(source)] = source
         limits = np.where(ids == PAD_ID, np.float32(-np.inf), np.float32(LARGEST_SCORE))[:, None, None, :]
         memory = np.empty((2 * self._layers, longest, batch, *self._head_shape), dtype=np.float32)
-        call = _Call(self._graph("encode"))
+        call = Call(self._graph("encode"))
         call.bind("source_ids", ids.T.ravel())
         call.bind("positions", np.repeat(self._tables.positions(longest)[:longest], batch, axis=0))
         heads = self.architecture.heads_of_encoder
@@ -296,19 +231,19 @@ class OnnxEngine:
 
     # -- calls
 
-    def _graph(self, name: str) -> _Graph:
+    def _graph(self, name: str) -> LoadedGraph:
         with self._loading:
             if name not in self._graphs:
-                self._graphs[name] = _load(self._folder / f"{name}.onnx")
+                self._graphs[name] = LoadedGraph.load(self._folder / f"{name}.onnx")
             return self._graphs[name]
 
-    def _bind_source(self, call: _Call, memory: FloatArray, limits: FloatArray) -> None:
+    def _bind_source(self, call: Call, memory: FloatArray, limits: FloatArray) -> None:
         """Bind keys, values and mask of the source; `memory` has one array for each of both and each layer."""
         call.bind("source_limits", limits)
         call.bind("source_ones", np.ones((limits.shape[3], 1), dtype=np.float32))
-        _bind_layers(call, memory, memory_names)
+        call.bind_layers(memory, memory_names)
 
-    def _window_call(self, graph: str, rows: OnnxRows, window: int, beta: int) -> _Call:
+    def _window_call(self, graph: str, rows: OnnxRows, window: int, beta: int) -> Call:
         """A call that reads `window` tokens a row, with everything in place but the tokens."""
         self._reserve(rows, int(rows.lengths.max()) + window)
         key = (graph, window, beta)
@@ -316,9 +251,8 @@ class OnnxEngine:
             rows.calls[key] = self._prepared(graph, rows, window, beta)
         call = rows.calls[key]
         positions, limits = self._tables.positions(rows.capacity), self._tables.limits(rows.capacity)
-        if (
-            len(rows.lengths) == 1
-        ):  # the same as below in half the time, which counts where a pass takes half a millisecond
+        if len(rows.lengths) == 1:
+            # The same as below in half the time, which counts where a pass takes half a millisecond.
             places = slice(int(rows.lengths[0]), int(rows.lengths[0]) + window)
             call["positions"][:] = positions[places]
             call["target_limits"][0, 0] = limits[places]
@@ -335,8 +269,8 @@ class OnnxEngine:
             rows.caches = _grown(rows.caches, 1, _rounded_up(positions, _CAPACITY_STEP))
             rows.calls.clear()
 
-    def _prepared(self, graph: str, rows: OnnxRows, window: int, beta: int) -> _Call:
-        call = _Call(self._graph(graph))
+    def _prepared(self, graph: str, rows: OnnxRows, window: int, beta: int) -> Call:
+        call = Call(self._graph(graph))
         batch, lines = len(rows.lengths), window * len(rows.lengths)
         candidates = min(beta, self.architecture.target_vocabulary_size or self.architecture.vocabulary_size)
         call.bind("positions", np.empty((lines, self.architecture.width), dtype=np.float32))
@@ -347,7 +281,7 @@ class OnnxEngine:
         call.bind("target_limits", np.empty((batch, 1, window, rows.capacity), dtype=np.float32))
         call.bind("target_ones", np.ones((rows.capacity, 1), dtype=np.float32))
         self._bind_source(call, rows.memory, rows.source_limits)
-        _bind_layers(call, rows.caches, cache_names)
+        call.bind_layers(rows.caches, cache_names)
         self._bind_drafter(call, window - 1, batch)
         call.bind("token_ids", np.empty(lines, dtype=np.int64))
         call.bind("beta", np.array([candidates]))
@@ -355,7 +289,7 @@ class OnnxEngine:
         call.bind("log_probs", np.empty((lines, candidates), dtype=np.float32))
         return call
 
-    def _bind_drafter(self, call: _Call, slots: int, batch: int) -> None:
+    def _bind_drafter(self, call: Call, slots: int, batch: int) -> None:
         width = min(LATTICE_WIDTH, self.architecture.draft_vocabulary_size or self.architecture.vocabulary_size)
         call.bind("last_ids", np.empty(batch, dtype=np.int64))
         call.bind("slots", np.repeat(np.arange(slots), batch))
@@ -367,30 +301,7 @@ class OnnxEngine:
         call.bind("transitions", np.empty((slots * batch, width, width), dtype=np.float32))
 
 
-def _load(path: Path) -> _Graph:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # errors are raised; they need not be logged as well
-    # The graphs are as they should be: optimising costs time at every start, and makes them slower.
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    try:
-        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime's own errors have no common class
-        raise EngineError(f"{path}: ONNX Runtime {onnxruntime.__version__} cannot load it: {error}") from None
-    inputs, outputs = (
-        frozenset(value.name for value in values()) for values in (session.get_inputs, session.get_outputs)
-    )
-    return _Graph(session, inputs, outputs)
-
-
-def _bind_layers(call: _Call, arrays: FloatArray, names: Callable[[int], tuple[str, str]]) -> None:
-    """Bind keys and values of each layer in turn."""
-    for layer in range(len(arrays) // 2):
-        for name, array in zip(names(layer), arrays[2 * layer : 2 * layer + 2], strict=True):
-            call.bind(name, array)
-
-
-def _candidates(call: _Call, batch: int) -> Candidates:
+def _candidates(call: Call, batch: int) -> Candidates:
     ids, log_probs = call["candidate_ids"], call["log_probs"]
     shape = (-1, batch, ids.shape[1])
     return Candidates(ids.reshape(shape).swapaxes(0, 1).copy(), log_probs.reshape(shape).swapaxes(0, 1).copy())

@@ -1,13 +1,12 @@
 """The reference engine, in eager torch: fp32 is the oracle for every faster path; bf16 and CUDA for speed.
 
-Verifier: Vaswani et al. 2017, pre-norm or post-norm, as fairseq's `transformer` computes it. Drafter: see
-`docs/architecture.md`.
+Its drafter is described in `docs/architecture.md`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,112 +16,24 @@ from torch.nn import functional
 
 from specmt.architecture import Architecture
 from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice, Size
+from specmt.engines.torch_layers import (
+    CrossAttention,
+    FeedForward,
+    LayerNorm,
+    Linear,
+    Output,
+    SelfAttention,
+    attend,
+    final_norm,
+    position_table,
+)
 from specmt.engines.torch_rows import CAPACITY_STEP, Cache, TorchRows, joined, padded_mask, rounded_up
 from specmt.errors import EngineError
 from specmt.vocabulary import PAD_ID
-from specmt.weights import DRAFTER_OUTPUT, VERIFIER_OUTPUT, ids_name
+from specmt.weights import DRAFTER_OUTPUT, VERIFIER_OUTPUT
 
 _SOURCE_STEP = 8
 """Source positions by which the sizes of fixed shapes grow."""
-
-
-class _Linear:
-    """Several projections of the same input as one product."""
-
-    def __init__(self, weights: Mapping[str, Tensor], *names: str) -> None:
-        self.weight = torch.cat([weights[f"{name}.weight"] for name in names])
-        self.bias = torch.cat([weights[f"{name}.bias"] for name in names])
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return functional.linear(x, self.weight, self.bias)
-
-
-class _LayerNorm:
-    def __init__(self, weights: Mapping[str, Tensor], name: str) -> None:
-        self.weight, self.bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return functional.layer_norm(x, [*self.weight.shape], self.weight, self.bias)
-
-
-class _Sublayer:
-    """How a sublayer is joined to the residual stream: layer norm before it, or after the sum."""
-
-    def __init__(self, weights: Mapping[str, Tensor], norm: str, pre_norm: bool) -> None:
-        self._norm = _LayerNorm(weights, norm)
-        self._pre_norm = pre_norm
-
-    def input(self, x: Tensor) -> Tensor:
-        """What the sublayer reads."""
-        return self._norm(x) if self._pre_norm else x
-
-    def sum(self, x: Tensor, change: Tensor) -> Tensor:
-        """The stream with the sublayer's result."""
-        return x + change if self._pre_norm else self._norm(x + change)
-
-
-class _FeedForward(_Sublayer):
-    def __init__(self, weights: Mapping[str, Tensor], layer: str, pre_norm: bool = True, gelu: bool = False) -> None:
-        super().__init__(weights, f"{layer}.final_layer_norm", pre_norm)
-        self.fc1, self.fc2 = _Linear(weights, f"{layer}.fc1"), _Linear(weights, f"{layer}.fc2")
-        self._gelu = gelu
-
-    def __call__(self, x: Tensor) -> Tensor:
-        inner = self.fc1(self.input(x))
-        return self.sum(x, self.fc2(functional.gelu(inner) if self._gelu else inner.relu_()))
-
-
-class _SelfAttention(_Sublayer):
-    """Queries, keys and values come from one product."""
-
-    def __init__(self, weights: Mapping[str, Tensor], layer: str, pre_norm: bool = True) -> None:
-        super().__init__(weights, f"{layer}.self_attn_layer_norm", pre_norm)
-        names = [f"{layer}.self_attn.{name}_proj" for name in "qkv"]
-        self.project, self.out = _Linear(weights, *names), _Linear(weights, f"{layer}.self_attn.out_proj")
-
-
-class _CrossAttention(_Sublayer):
-    def __init__(self, weights: Mapping[str, Tensor], layer: str, pre_norm: bool = True) -> None:
-        super().__init__(weights, f"{layer}.encoder_attn_layer_norm", pre_norm)
-        self.query = _Linear(weights, f"{layer}.encoder_attn.q_proj")
-        self.out = _Linear(weights, f"{layer}.encoder_attn.out_proj")
-
-
-class _Output:
-    """Logits of the tokens that a network can say."""
-
-    def __init__(self, weights: Mapping[str, Tensor], name: str, otherwise: str) -> None:
-        self._weight = weights[f"{name}.weight" if f"{name}.weight" in weights else f"{otherwise}.weight"]
-        self._ids = weights.get(ids_name(name))
-
-    def __call__(self, states: Tensor) -> Tensor:
-        return functional.linear(states, self._weight)
-
-    def ids(self, places: Tensor) -> Tensor:
-        """Token ids of the logits at `places`."""
-        return places if self._ids is None else self._ids[places]
-
-
-def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """Plain products: for these short sequences `scaled_dot_product_attention` is several times slower on a CPU."""
-    scores = query @ keys.transpose(2, 3) * (query.size(-1) ** -0.5)
-    if mask is not None:
-        scores = scores + mask
-    read: Tensor = (scores.softmax(dim=-1) @ values).transpose(1, 2).flatten(2)
-    return read
-
-
-def _final_norm(weights: Mapping[str, Tensor], name: str, present: bool) -> Callable[[Tensor], Tensor]:
-    """The layer norm after a stack of layers, or nothing where there is none."""
-    return _LayerNorm(weights, name) if present else lambda x: x
-
-
-def position_table(positions: int, width: int) -> Tensor:
-    """Sinusoids of positions 0, 1, …, shape (positions, width); position 0 is the third row of fairseq's table."""
-    half = width // 2
-    frequencies = torch.exp(torch.arange(half) * -(math.log(10000) / (half - 1)))
-    angles = (torch.arange(positions) + PAD_ID + 1)[:, None] * frequencies[None, :]
-    return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
 class TorchEngine:
@@ -173,9 +84,9 @@ class TorchEngine:
         layers = [f"verifier.encoder.layers.{i}" for i in range(shape.encoder_layers)]
         pre_norm, gelu = shape.encoder_pre_norm, shape.activation == "gelu"
         self._encoder_layers = [
-            (_SelfAttention(weights, layer, pre_norm), _FeedForward(weights, layer, pre_norm, gelu)) for layer in layers
+            (SelfAttention(weights, layer, pre_norm), FeedForward(weights, layer, pre_norm, gelu)) for layer in layers
         ]
-        self._encoder_norm = _final_norm(weights, "verifier.encoder.layer_norm", shape.encoder_final_norm)
+        self._encoder_norm = final_norm(weights, "verifier.encoder.layer_norm", shape.encoder_final_norm)
 
     def _build_decoder(self, weights: Mapping[str, Tensor]) -> None:
         shape = self.architecture
@@ -184,28 +95,28 @@ class TorchEngine:
         pre_norm, gelu = shape.decoder_pre_norm, shape.activation == "gelu"
         self._decoder_layers = [
             (
-                _SelfAttention(weights, layer, pre_norm),
-                _CrossAttention(weights, layer, pre_norm),
-                _FeedForward(weights, layer, pre_norm, gelu),
+                SelfAttention(weights, layer, pre_norm),
+                CrossAttention(weights, layer, pre_norm),
+                FeedForward(weights, layer, pre_norm, gelu),
             )
             for layer in layers
         ]
-        self._decoder_norm = _final_norm(weights, "verifier.decoder.layer_norm", shape.decoder_final_norm)
+        self._decoder_norm = final_norm(weights, "verifier.decoder.layer_norm", shape.decoder_final_norm)
         memory_names = [f"{layer}.encoder_attn.{name}_proj" for layer in layers + drafter_layers for name in "kv"]
-        self._project_memory = _Linear(weights, *memory_names)
-        self._output = _Output(weights, VERIFIER_OUTPUT, shape.output)
+        self._project_memory = Linear(weights, *memory_names)
+        self._output = Output(weights, VERIFIER_OUTPUT, shape.output)
 
     def _build_drafter(self, weights: Mapping[str, Tensor]) -> None:
         layers = [f"drafter.layers.{i}" for i in range(self.architecture.drafter_layers)]
         self._drafter_layers = [
-            (_SelfAttention(weights, layer), _CrossAttention(weights, layer), _FeedForward(weights, layer))
+            (SelfAttention(weights, layer), CrossAttention(weights, layer), FeedForward(weights, layer))
             for layer in layers
         ]
-        self._drafter_norm = _LayerNorm(weights, "drafter.layer_norm")
-        self._project_prefix = _Linear(
+        self._drafter_norm = LayerNorm(weights, "drafter.layer_norm")
+        self._project_prefix = Linear(
             weights, *(f"{layer}.prefix_attn.{name}_proj" for layer in layers for name in "kv")
         )
-        self._draft_output = _Output(weights, DRAFTER_OUTPUT, self.architecture.output)
+        self._draft_output = Output(weights, DRAFTER_OUTPUT, self.architecture.output)
         self._slots = weights["drafter.slots.weight"]
         self._bigram_gate = weights["drafter.bigram_gate.weight"]
         self._bigram_left = weights["drafter.bigram_left.weight"]
@@ -230,7 +141,7 @@ class TorchEngine:
         heads = self.architecture.heads_of_encoder
         for attention, feed_forward in self._encoder_layers:
             query, keys, values = self._split_heads(attention.project(attention.input(x)), 3, heads)
-            x = feed_forward(attention.sum(x, attention.out(_attend(query, keys, values, mask))))
+            x = feed_forward(attention.sum(x, attention.out(attend(query, keys, values, mask))))
         projected = self._split_heads(self._project_memory(self._encoder_norm(x)), 2 * self._cached_layers)
         memory = [Cache(*projected[i : i + 2]) for i in range(0, len(projected), 2)]
         empty = memory[0].keys[:, :, :0]
@@ -250,7 +161,7 @@ class TorchEngine:
             query, keys, values = self._split_heads(attention.project(attention.input(x)), 3)
             cache = rows.caches[layer]
             cache.write(keys, values, positions)
-            attended = attention.out(_attend(query, cache.keys[:, :, :read], cache.values[:, :, :read], mask))
+            attended = attention.out(attend(query, cache.keys[:, :, :read], cache.values[:, :, :read], mask))
             x = attention.sum(x, attended)
             x = feed_forward(self._read_source(x, cross, rows.memory[layer], rows.source_mask))
         states = self._decoder_norm(x)
@@ -276,7 +187,7 @@ class TorchEngine:
             cache = rows.caches[layer]
             keys = torch.cat([cache.keys[:, :, :prefix], keys], dim=2)
             values = torch.cat([cache.values[:, :, :prefix], values], dim=2)
-            x = attention.sum(x, attention.out(_attend(query, keys, values, mask)))
+            x = attention.sum(x, attention.out(attend(query, keys, values, mask)))
             x = feed_forward(self._read_source(x, cross, rows.memory[layer], rows.source_mask))
         return self._lattice(self._drafter_norm(x[:, 1:]), self._tensor(last_ids))
 
@@ -392,9 +303,9 @@ class TorchEngine:
         batch, length, _ = x.shape
         return x.view(batch, length, parts, heads or self.architecture.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
 
-    def _read_source(self, x: Tensor, cross: _CrossAttention, memory: Cache, source_mask: Tensor) -> Tensor:
+    def _read_source(self, x: Tensor, cross: CrossAttention, memory: Cache, source_mask: Tensor) -> Tensor:
         (query,) = self._split_heads(cross.query(cross.input(x)), 1)
-        return cross.sum(x, cross.out(_attend(query, memory.keys, memory.values, source_mask)))
+        return cross.sum(x, cross.out(attend(query, memory.keys, memory.values, source_mask)))
 
     def _causal_mask(self, rows: TorchRows, count: int, read: int) -> Tensor | None:
         """0 where a position may be attended, else -inf; shape (batch, 1, count, read). None: all may."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from specmt.engines.torch_engine import position_table
+from specmt.engines.torch_layers import position_table
 from specmt.fairseq_backend import compat  # noqa: F401  (before fairseq)
 from specmt.fairseq_backend.loss import linear_cross_entropy
 

@@ -1,10 +1,11 @@
-"""The CPU engine on a tiny pair with random weights: the same bits however it is called, and close to the reference."""
+"""The engines for CPUs on a tiny pair with random weights: the same bits however called, close to the reference."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -16,14 +17,17 @@ import torch
 from numpy.typing import NDArray
 
 from specmt.architecture import Architecture
+from specmt.beam import beam_search
 from specmt.bundle import GRAPHS
 from specmt.decoding import Greedy, Request, Speculative, Strategy, decode
 from specmt.drafting import draft_and_verify, walk
 from specmt.engines.base import AnyEngine, FloatArray, Rows, step
+from specmt.engines.native_engine import NativeEngine
+from specmt.engines.native_library import LEVELS, library
 from specmt.engines.onnx_engine import OnnxEngine
-from specmt.engines.onnx_export import export_graphs
 from specmt.engines.torch_engine import TorchEngine
-from specmt.errors import EngineError
+from specmt.errors import BundleError, EngineError
+from specmt.exporting import write_cpu_files
 from specmt.vocabulary import EOS_ID
 from specmt.weights import dequantised, expected_shapes, ids_name, read_stored, save_weights
 
@@ -46,8 +50,10 @@ TOLERANCE = 0.2
 
 @dataclass(frozen=True)
 class Pair:
+    """A pair's files, and the engines that run them."""
+
     folder: Path
-    onnx: OnnxEngine
+    engine: AnyEngine
     torch: TorchEngine
 
 
@@ -71,13 +77,23 @@ def sentences(lengths: Sequence[int], seed: int = 0) -> list[list[int]]:
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights, graphs and ranges of the pair."""
     folder = tmp_path_factory.mktemp("pair")
     save_weights(random_weights(seed=1), folder / "model.safetensors")
-    export_graphs(folder, ARCHITECTURE, sentences(range(3, 43), seed=2))
+    write_cpu_files(folder, ARCHITECTURE, sentences(range(3, 43), seed=2))
+    return folder
+
+
+ENGINES: dict[str, Callable[[Architecture, Path], AnyEngine]] = {"native": NativeEngine, "onnx": OnnxEngine}
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def pair(request: pytest.FixtureRequest, folder: Path) -> Pair:
+    """The pair in each of the engines."""
     weights = dequantised(read_stored(folder / "model.safetensors", ARCHITECTURE))
     reference = TorchEngine(ARCHITECTURE, {name: torch.from_numpy(array) for name, array in weights.items()})
-    return Pair(folder, OnnxEngine(ARCHITECTURE, folder), reference)
+    return Pair(folder, ENGINES[request.param](ARCHITECTURE, folder), reference)
 
 
 class Queue:
@@ -107,13 +123,13 @@ def read(engine: AnyEngine, rows: Rows, ids: Iterable[int]) -> None:
 @pytest.mark.parametrize("draft_length", [3, 8])
 def test_strict_speculation_gives_greedys_ids_at_any_batch_size(pair: Pair, batch_size: int, draft_length: int) -> None:
     sources = sentences(np.random.default_rng(3).integers(1, 60, 40).tolist())
-    greedy = decoded(pair.onnx, Greedy(), sources, batch_size=1)
+    greedy = decoded(pair.engine, Greedy(), sources, batch_size=1)
     assert len({len(ids) for ids in greedy}) > 10
-    assert decoded(pair.onnx, Greedy(), sources, batch_size) == greedy
-    assert decoded(pair.onnx, Speculative(draft_length, 1, 0.0), sources, batch_size) == greedy
+    assert decoded(pair.engine, Greedy(), sources, batch_size) == greedy
+    assert decoded(pair.engine, Speculative(draft_length, 1, 0.0), sources, batch_size) == greedy
 
 
-@pytest.mark.parametrize("engine_name", ["onnx", "torch"])
+@pytest.mark.parametrize("engine_name", [*ENGINES, "torch"])
 def test_a_drafter_works_for_a_verifier_as_fairseq_trains_it_by_default(engine_name: str, tmp_path: Path) -> None:
     """Post-norm, three matrices, another encoder, gelu: what a converted verifier may be."""
     foreign = replace(
@@ -130,11 +146,14 @@ def test_a_drafter_works_for_a_verifier_as_fairseq_trains_it_by_default(engine_n
         activation="gelu",
     )
     save_weights(random_weights(1, foreign), tmp_path / "model.safetensors")
-    export_graphs(tmp_path, foreign, sentences(range(3, 23), seed=2))
-    engine: AnyEngine = OnnxEngine(foreign, tmp_path)
-    if engine_name == "torch":
-        weights = dequantised(read_stored(tmp_path / "model.safetensors", foreign))
-        engine = TorchEngine(foreign, {name: torch.from_numpy(array) for name, array in weights.items()})
+    write_cpu_files(tmp_path, foreign, sentences(range(3, 23), seed=2))
+    weights = dequantised(read_stored(tmp_path / "model.safetensors", foreign))
+    engine: AnyEngine = TorchEngine(foreign, {name: torch.from_numpy(array) for name, array in weights.items()})
+    if engine_name in ENGINES:
+        reference, engine = engine, ENGINES[engine_name](foreign, tmp_path)
+        gaps, agreements = reference_gap(Pair(tmp_path, engine, reference), sentences([4, 8, 15]), steps=8)
+        assert gaps.max() < TOLERANCE
+        assert agreements.mean() > 0.9
     sources = sentences(np.random.default_rng(3).integers(1, 30, 12).tolist())
     greedy = decoded(engine, Greedy(), sources, batch_size=1)
     assert len({token for ids in greedy for token in ids}) > 3
@@ -146,27 +165,27 @@ def test_a_drafter_works_for_a_verifier_as_fairseq_trains_it_by_default(engine_n
 def test_relaxed_speculation_gives_the_same_ids_at_any_batch_size(pair: Pair, batch_size: int) -> None:
     sources = sentences(np.random.default_rng(4).integers(1, 60, 40).tolist())
     strategy = Speculative(5, beta=3, tau=1.0)
-    assert decoded(pair.onnx, strategy, sources, batch_size) == decoded(pair.onnx, strategy, sources, batch_size=1)
+    assert decoded(pair.engine, strategy, sources, batch_size) == decoded(pair.engine, strategy, sources, batch_size=1)
 
 
 @pytest.mark.parametrize("target_length", [0, 1, 15, 16, 31, 60, 63, 64, 127, 200, 300])
 def test_log_probabilities_are_the_same_bits_one_by_one_and_in_a_window(pair: Pair, target_length: int) -> None:
     (source,) = sentences([20])
     prefix, window = np.arange(target_length) % 150 + 5, np.arange(9) + 7
-    rows = pair.onnx.encode([source])
-    read(pair.onnx, rows, prefix)
-    together = pair.onnx.verify(rows, window[None], beta=4)
+    rows = pair.engine.encode([source])
+    read(pair.engine, rows, prefix)
+    together = pair.engine.verify(rows, window[None], beta=4)
     for position, token in enumerate(window):
-        alone = step(pair.onnx, rows, np.array([token]), beta=4)
+        alone = step(pair.engine, rows, np.array([token]), beta=4)
         assert np.array_equal(alone.ids[:, 0], together.ids[:, position])
         assert np.array_equal(alone.log_probs[:, 0], together.log_probs[:, position])
 
 
 def test_more_candidates_than_tokens_are_all_tokens(pair: Pair) -> None:
     (source,) = sentences([5])
-    for engine in (pair.onnx, pair.torch):
+    for engine in (pair.engine, pair.torch):
         candidates = engine.verify(engine.encode([source]), np.array([[EOS_ID]]), beta=10_000)
-        size = pair.onnx.architecture.target_vocabulary_size or pair.onnx.architecture.vocabulary_size
+        size = pair.engine.architecture.target_vocabulary_size or pair.engine.architecture.vocabulary_size
         assert candidates.ids.shape == candidates.log_probs.shape == (1, 1, size)
         assert len(set(candidates.ids.ravel().tolist())) == size
 
@@ -174,7 +193,7 @@ def test_more_candidates_than_tokens_are_all_tokens(pair: Pair) -> None:
 @pytest.mark.parametrize("source_length", [1, 15, 16, 17, 47, 48, 63, 64, 65, 130, 300])
 def test_log_probabilities_are_the_same_bits_alone_and_among_others(pair: Pair, source_length: int) -> None:
     """Neighbours with longer sources, longer prefixes and other prefixes; rows joined, selected and reordered."""
-    engine = pair.onnx
+    engine = pair.engine
     mine, *others = sentences([source_length, 3, 350, 64, 20])
     alone = engine.encode([mine])
     read(engine, alone, [11, 12, 13])
@@ -197,7 +216,7 @@ def test_log_probabilities_are_the_same_bits_alone_and_among_others(pair: Pair, 
 
 
 def test_a_draft_is_the_same_alone_and_among_others(pair: Pair) -> None:
-    engine = pair.onnx
+    engine = pair.engine
     mine, *others = sentences([12, 40, 300])
     alone = engine.encode([mine])
     read(engine, alone, [11, 12, 13])
@@ -213,22 +232,22 @@ def test_a_draft_is_the_same_alone_and_among_others(pair: Pair) -> None:
 
 def test_rolling_back_forgets_what_was_not_committed(pair: Pair) -> None:
     (source,) = sentences([10])
-    plain, rolled = pair.onnx.encode([source]), pair.onnx.encode([source])
-    pair.onnx.verify(rolled, np.array([[EOS_ID, 90, 91, 92]]), beta=1)
-    pair.onnx.commit(rolled, np.array([1]))
-    step(pair.onnx, plain, np.array([EOS_ID]), beta=1)
-    expected, found = (pair.onnx.verify(rows, np.array([[33, 34]]), beta=2) for rows in (plain, rolled))
+    plain, rolled = pair.engine.encode([source]), pair.engine.encode([source])
+    pair.engine.verify(rolled, np.array([[EOS_ID, 90, 91, 92]]), beta=1)
+    pair.engine.commit(rolled, np.array([1]))
+    step(pair.engine, plain, np.array([EOS_ID]), beta=1)
+    expected, found = (pair.engine.verify(rows, np.array([[33, 34]]), beta=2) for rows in (plain, rolled))
     assert np.array_equal(found.log_probs, expected.log_probs)
 
 
 @pytest.mark.parametrize("draft_length", range(1, 9))
 def test_the_fused_call_does_what_draft_walk_and_verify_do(pair: Pair, draft_length: int) -> None:
-    rows = pair.onnx.encode(sentences([5, 9, 14]))
-    read(pair.onnx, rows, [EOS_ID, 30])
+    rows = pair.engine.encode(sentences([5, 9, 14]))
+    read(pair.engine, rows, [EOS_ID, 30])
     last_ids = np.array([40, 41, 42])
-    draft = walk(pair.onnx.draft(rows, last_ids, draft_length))
-    candidates = pair.onnx.verify(rows, np.concatenate([last_ids[:, None], draft], axis=1), beta=3)
-    fused = draft_and_verify(pair.onnx, rows, last_ids, draft_length, beta=3)
+    draft = walk(pair.engine.draft(rows, last_ids, draft_length))
+    candidates = pair.engine.verify(rows, np.concatenate([last_ids[:, None], draft], axis=1), beta=3)
+    fused = draft_and_verify(pair.engine, rows, last_ids, draft_length, beta=3)
     assert np.array_equal(fused.draft, draft)
     assert np.array_equal(fused.candidates.ids, candidates.ids)
     assert np.array_equal(fused.candidates.log_probs, candidates.log_probs)
@@ -236,11 +255,11 @@ def test_the_fused_call_does_what_draft_walk_and_verify_do(pair: Pair, draft_len
 
 def reference_gap(pair: Pair, sources: Sequence[Sequence[int]], steps: int) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Over all steps: differences between the engines' best log-probabilities, and whether their best ids agree."""
-    onnx_rows, torch_rows = pair.onnx.encode(sources), pair.torch.encode(sources)
+    onnx_rows, torch_rows = pair.engine.encode(sources), pair.torch.encode(sources)
     last_ids = np.full(len(sources), EOS_ID)
     gaps, agreements = [], []
     for _ in range(steps):
-        found = step(pair.onnx, onnx_rows, last_ids, beta=1)
+        found = step(pair.engine, onnx_rows, last_ids, beta=1)
         expected = step(pair.torch, torch_rows, last_ids, beta=1)
         gaps.append(np.abs(found.log_probs - expected.log_probs))
         agreements.append(found.ids == expected.ids)
@@ -256,7 +275,7 @@ def test_log_probabilities_are_close_to_the_reference_engines(pair: Pair) -> Non
 
 def test_drafts_are_mostly_the_reference_engines(pair: Pair) -> None:
     drafts = []
-    for engine in (pair.onnx, pair.torch):
+    for engine in (pair.engine, pair.torch):
         rows = engine.encode(sentences([4, 8, 15, 23, 42]))
         engine.draft(rows, np.full(5, EOS_ID), 1)
         read(engine, rows, [EOS_ID, 17])
@@ -264,29 +283,100 @@ def test_drafts_are_mostly_the_reference_engines(pair: Pair) -> None:
     assert (drafts[0] == drafts[1]).mean() > 0.6
 
 
-def test_graphs_read_the_weights_file_and_hold_no_matrix(pair: Pair) -> None:
-    stored = read_stored(pair.folder / "model.safetensors", ARCHITECTURE)
+def test_graphs_read_the_weights_file_and_hold_no_matrix(folder: Path) -> None:
+    stored = read_stored(folder / "model.safetensors", ARCHITECTURE)
     matrices = [array for array in stored.values() if array.dtype == np.int8 and array.size > ARCHITECTURE.width]
     for name in GRAPHS:
-        graph = (pair.folder / name).read_bytes()
+        graph = (folder / name).read_bytes()
         assert not any(matrix.tobytes() in graph for matrix in matrices)
 
 
-def test_a_graph_that_cannot_be_loaded_is_one_line(pair: Pair, tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", [Greedy(), Speculative(5, 1, 0.0), Speculative(6, 4, 2.0)])
+def test_iterations_of_the_engines_own_are_the_strategys(folder: Path, strategy: Strategy) -> None:
+    """Tokens, log-probabilities and what each iteration accepted, in batches whose rows come and go."""
+
+    class InSingleCalls(NativeEngine):
+        iterate = None  # type: ignore[assignment]
+
+    sources = sentences(np.random.default_rng(5).integers(1, 40, 25).tolist())
+    requests = [Request(index, source, 2 * len(source), source_repeats=1) for index, source in enumerate(sources)]
+    engines = NativeEngine(ARCHITECTURE, folder), InSingleCalls(ARCHITECTURE, folder)
+    own, single = (
+        {done.request.index: done for done in decode(engine, Queue(requests), strategy, 6)} for engine in engines
+    )
+    assert own == single
+    assert any(hypothesis.runaway for hypothesis in own.values())
+    iterations = [iteration for hypothesis in own.values() for iteration in hypothesis.iterations]
+    assert any(iteration.accepted for iteration in iterations) or strategy == Greedy()
+
+
+@pytest.mark.parametrize("most_rows", [0, 1, 3])
+def test_plain_steps_with_more_rows_than_are_speculated_change_no_token(pair: Pair, most_rows: int) -> None:
+    sources = sentences(np.random.default_rng(6).integers(1, 40, 12).tolist())
+    strategy = Speculative(4, beta=1, tau=0.0, most_rows=most_rows)
+    for batch_size in (1, 5):
+        assert decoded(pair.engine, strategy, sources, batch_size) == decoded(pair.engine, Greedy(), sources, 1)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_processors_without_the_newest_instructions_compute_the_same_bits(folder: Path, level: str) -> None:
+    if LEVELS.index(level) > library().specmt_processor_level():
+        pytest.skip(f"this processor cannot run the build for {level}")
+    fastest, other = NativeEngine(ARCHITECTURE, folder), NativeEngine(ARCHITECTURE, folder, level)
+    results = []
+    for engine in (fastest, other):
+        rows = engine.encode(sentences([3, 17, 40]))
+        lattice = engine.draft(rows, np.array([2, 2, 2]), 5)
+        candidates = engine.verify(rows, np.array([[2, 9, 8, 7], [2, 30, 31, 32], [2, 5, 6, 7]]), beta=4)
+        results.append((lattice.ids, lattice.scores, lattice.transitions, candidates.ids, candidates.log_probs))
+    for expected, found in zip(*results, strict=True):
+        assert np.array_equal(expected, found)
+
+
+def test_beams_are_the_same_alone_and_among_others(folder: Path) -> None:
+    engine = NativeEngine(ARCHITECTURE, folder)
+    requests = [Request(index, source, 20) for index, source in enumerate(sentences([5, 9, 14, 3]))]
+    together = beam_search(engine, requests, 4, 1.0)
+    alone = [beam_search(engine, [request], 4, 1.0)[0] for request in requests]
+    assert [[found.ids for found in beams] for beams in together] == [[found.ids for found in beams] for beams in alone]
+
+
+def test_a_token_that_is_none_is_refused(folder: Path) -> None:
+    engine = NativeEngine(ARCHITECTURE, folder)
+    for id_ in (-1, ARCHITECTURE.vocabulary_size):
+        with pytest.raises(EngineError, match=f"token id {id_}"):
+            engine.encode([[5, id_, EOS_ID]])
+
+
+@pytest.mark.parametrize(
+    "ranges", [None, "[]", "{}", '{"embeddings.weight": [1]}', '{"embeddings.weight": ["a", "b"]}']
+)
+def test_ranges_that_cannot_be_used_are_one_line(folder: Path, tmp_path: Path, ranges: str | None) -> None:
+    shutil.copy(folder / "model.safetensors", tmp_path)
+    if ranges is not None:
+        (tmp_path / "ranges.json").write_text(ranges)
+    with pytest.raises(BundleError, match=r"ranges\.json: .*specmt export") as raised:
+        NativeEngine(ARCHITECTURE, tmp_path)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_graph_that_cannot_be_loaded_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "encode.onnx").write_bytes(b"no graph")
     with pytest.raises(EngineError, match=r"encode\.onnx") as raised:
         OnnxEngine(ARCHITECTURE, tmp_path).encode(sentences([3]))
     assert "\n" not in str(raised.value)
 
 
-def test_the_engine_needs_neither_torch_nor_onnx(pair: Pair) -> None:
+@pytest.mark.parametrize("engine", ["native_engine.NativeEngine", "onnx_engine.OnnxEngine"])
+def test_the_engine_needs_neither_torch_nor_onnx(folder: Path, engine: str) -> None:
+    module, name = engine.split(".")
     script = f"""
 import sys
 import numpy
 from pathlib import Path
 from specmt.architecture import Architecture
-from specmt.engines.onnx_engine import OnnxEngine
-engine = OnnxEngine({ARCHITECTURE!r}, Path({str(pair.folder)!r}))
+from specmt.engines.{module} import {name}
+engine = {name}({ARCHITECTURE!r}, Path({str(folder)!r}))
 engine.draft_and_verify(engine.encode([[9, 8, 2]]), numpy.array([2]), 3, 1)
 print(sorted(name for name in ("torch", "onnx", "fairseq") if name in sys.modules))
 """

@@ -1,27 +1,20 @@
-"""`specmt tune`: the draft length for this machine. Registered in `cli`."""
+"""`specmt tune`: the draft length for this machine."""
 
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from specmt.cli_options import ReportFormat
 from specmt.errors import InputError
 
 if TYPE_CHECKING:
     from specmt.bundle import Bundle
     from specmt.translator import Translator
     from specmt.tuning import Emission, Tuning
-
-
-class TuneFormat(StrEnum):
-    """What `tune` writes."""
-
-    text = "text"
-    json = "json"
 
 
 def tune(
@@ -33,23 +26,23 @@ def tune(
             show_default="what training recorded, else the sample that comes along",
         ),
     ] = None,
-    engine: Annotated[str, typer.Option(help="auto, onnx or torch.")] = "auto",
+    engine: Annotated[str, typer.Option(help="auto, native, onnx or torch.")] = "auto",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")] = "cpu",
     precision: Annotated[str, typer.Option(help="Of the torch engine: fp32 or bf16.")] = "fp32",
     threads: Annotated[int, typer.Option(min=1, help="Cores used, by the torch engine.")] = 1,
     rounds: Annotated[int, typer.Option(min=1, help="Timed rounds over all draft lengths.")] = 5,
-    output_format: Annotated[TuneFormat, typer.Option("--format", help="A table, or JSON for programs.")] = (
-        TuneFormat.text
+    output_format: Annotated[ReportFormat, typer.Option("--format", help="A table, or JSON for programs.")] = (
+        ReportFormat.text
     ),
 ) -> None:
-    """Find the draft length that is fastest on this machine, and keep it for `translate --strict`.
+    """Find the draft length that is fastest on this machine, and up to how many rows, for `translate --strict`.
 
     Kept in the user's cache by model, engine and processor. Without --strict the model's own draft length holds: there
     it can change the text, and no text depends on a clock.
     """
     from specmt import tuned, tuning
     from specmt.bundle import load_bundle
-    from specmt.translator import load_translator
+    from specmt.loading import load_translator
 
     model = load_bundle(bundle)
     translator = load_translator(bundle, device, precision, threads, engine)
@@ -57,8 +50,8 @@ def tune(
     requests = tuning.requests_of(translator, lines) if lines is not None else tuning.made_up_requests(translator)
     found = tuning.tune(translator.engine, requests, _emission(translator, model, source, lines), rounds)
     key = tuned.Key.here(model.digest, translator.engine.name)
-    path = tuned.store(key, found.best.draft_length)
-    if output_format is TuneFormat.json:
+    path = tuned.store(key, tuned.Tuned(found.best.draft_length, found.rows))
+    if output_format is ReportFormat.json:
         result = {**found.to_json(), "engine": key.engine, "cpu": key.cpu, "model": key.model, "kept_in": str(path)}
         typer.echo(json.dumps(result, ensure_ascii=False, indent=2))
     else:
@@ -96,5 +89,7 @@ def _table(found: Tuning) -> str:
     lines.append(
         f"An iteration at draft length {found.best.draft_length} is {ratio:.2f} times as fast a token as ar's."
     )
+    if found.rows:
+        lines.append(f"It is the faster way with up to {found.rows} rows in flight; with more, plain steps are.")
     lines.append(f"Emitted tokens: {found.emission.source}, {found.emission.sentences} sentences, strict.")
     return "\n".join(lines)

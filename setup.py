@@ -1,0 +1,74 @@
+"""Compiles the native engine at installation; everything else stands in setup.cfg.
+
+Needs a C++ compiler, GCC or Clang: `$CXX`, or one on the path. Where there is none, specmt is installed without the
+engine and runs on ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError:  # before setuptools 70.1
+    from wheel.bdist_wheel import bdist_wheel
+
+SOURCE = Path("specmt/native")
+FLAGS = ["-std=c++17", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-Wno-psabi"]
+X86 = platform.machine().lower() in {"x86_64", "amd64"}
+LEVELS = {"any": []} | (
+    {
+        "avx2": ["-mavx2"],
+        "avx512": ["-mavx2", *(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni"))],
+    }
+    if X86
+    else {}
+)
+"""One library for each level of processors; which one runs is found out when it is loaded."""
+
+
+class BuildNative(build_ext):
+    """Builds plain shared libraries, which Python loads with ctypes: they fit any Python."""
+
+    def run(self) -> None:
+        """Compile what can be compiled."""
+        folder = (Path() if self.inplace else Path(self.build_lib)) / SOURCE
+        folder.mkdir(parents=True, exist_ok=True)
+        for level, flags in LEVELS.items():
+            command = [*shlex.split(os.environ.get("CXX") or "c++"), *FLAGS, *flags, *map(str, SOURCE.glob("*.cc"))]
+            target = folder / f"specmt-{level}.so"
+            try:
+                subprocess.run([*command, "-o", f"{target}.new"], check=True)
+                Path(f"{target}.new").replace(target)
+            except (OSError, subprocess.CalledProcessError) as error:
+                sys.stderr.write(f"specmt: the native engine ({level}) is left out: {error}\n")
+
+    def get_outputs(self) -> list[str]:
+        """None that setuptools must know of."""
+        return []
+
+    def get_output_mapping(self) -> dict[str, str]:
+        """None either."""
+        return {}
+
+
+class WheelForAnyPython(bdist_wheel):
+    """The libraries know nothing of Python, so one wheel serves all versions of it on a platform."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Python, its binary interface, platform."""
+        return "py3", "none", super().get_tag()[2]
+
+
+setup(
+    ext_modules=[Extension("specmt.native", [])],
+    cmdclass={"build_ext": BuildNative, "bdist_wheel": WheelForAnyPython},
+)

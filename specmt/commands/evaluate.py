@@ -1,0 +1,72 @@
+"""`specmt eval`: quality and speed of strategies side by side."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specmt.bundle import BUNDLED_MODEL
+from specmt.cli_options import (
+    DeviceOption,
+    EngineName,
+    EngineOption,
+    ModelOption,
+    Precision,
+    PrecisionOption,
+    ThreadsOption,
+)
+from specmt.commands.from_options import load
+from specmt.errors import InputError
+
+DEFAULT_STRATEGIES = "ar,beam5,spec-strict,spec"
+
+
+def evaluate(
+    source: Annotated[Path, typer.Option(help="Text to translate.")],
+    reference: Annotated[Path, typer.Option(help="Its translation, line by line.")],
+    model: ModelOption = BUNDLED_MODEL,
+    strategies: Annotated[
+        str,
+        typer.Option(help="Of ar, beamN, replay, spec-strict, spec, spec-reproducible; separated by commas."),
+    ] = DEFAULT_STRATEGIES,
+    batch_size: Annotated[int, typer.Option(min=1, help="Sentences decoded at a time.")] = 1,
+    repeats: Annotated[int, typer.Option(min=1, help="Timed runs of each strategy, in turn.")] = 3,
+    threads: ThreadsOption = 1,
+    engine: EngineOption = EngineName.auto,
+    device: DeviceOption = "cpu",
+    precision: PrecisionOption = Precision.fp32,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Write a figure: .png or .svg.", show_default=False)] = None,
+) -> None:
+    """Measure quality (BLEU, chrF) and speed of decoding strategies side by side."""
+    from rich.console import Console
+
+    from specmt import evaluation, plotting, reporting
+    from specmt.corpus import read_parallel
+
+    pairs = read_parallel(source, reference)
+    if not pairs:
+        raise InputError(f"{source}: no lines")
+    if plot:
+        plotting.check_plot(plot)
+    translator = load(model, engine, device, precision, threads)
+    result = evaluation.evaluate(
+        translator,
+        [pair.source for pair in pairs],
+        [pair.target for pair in pairs],
+        [name.strip() for name in strategies.split(",")],
+        batch_size=batch_size,
+        repeats=repeats,
+        report=partial(typer.echo, err=True),
+        threads=threads,
+    )
+    if plot:
+        plotting.plot(result, plot)
+    if as_json:
+        typer.echo(json.dumps(result.to_json(), ensure_ascii=False, indent=2))
+    else:
+        Console().print(reporting.render(result))

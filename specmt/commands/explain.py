@@ -1,0 +1,89 @@
+"""`specmt explain`: how a sentence is decoded."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from specmt.bundle import BUNDLED_MODEL
+from specmt.cli_options import (
+    BetaOption,
+    DeviceOption,
+    DraftLengthOption,
+    EngineName,
+    EngineOption,
+    ModelOption,
+    Precision,
+    PrecisionOption,
+    ReplayGroupOption,
+    ReplayWindowOption,
+    ReportFormat,
+    StrategyName,
+    StrictOption,
+    TauOption,
+    ThreadsOption,
+)
+from specmt.commands.from_options import load, settings_of, with_replay
+from specmt.errors import UsageError
+
+if TYPE_CHECKING:
+    from specmt.explanation import Explanation
+    from specmt.replay_explanation import ReplayExplanation
+
+
+class ExplainedStrategy(StrEnum):
+    """What `explain` can lay open."""
+
+    spec = "spec"
+    replay = "replay"
+
+
+def explain(
+    sentence: Annotated[str, typer.Argument(help="The sentence.")],
+    model: ModelOption = BUNDLED_MODEL,
+    strategy: Annotated[
+        ExplainedStrategy, typer.Option(help="Draft and verify, or decode and replay.")
+    ] = ExplainedStrategy.spec,
+    replay_window: ReplayWindowOption = None,
+    replay_group: ReplayGroupOption = None,
+    draft_length: DraftLengthOption = None,
+    beta: BetaOption = None,
+    tau: TauOption = None,
+    strict: StrictOption = False,
+    threads: ThreadsOption = 1,
+    engine: EngineOption = EngineName.auto,
+    device: DeviceOption = "cpu",
+    precision: PrecisionOption = Precision.fp32,
+    output_format: Annotated[
+        ReportFormat, typer.Option("--format", help="A picture, or JSON for programs.")
+    ] = ReportFormat.text,
+) -> None:
+    """Show how a sentence is decoded, iteration by iteration: draft, candidates, what is accepted."""
+    from rich.console import Console
+
+    from specmt import explanation, replay_explanation
+    from specmt.inputs import is_text
+
+    if not is_text(sentence):
+        raise UsageError("the sentence is not UTF-8")
+    translator = load(model, engine, device, precision, threads)
+    settings = settings_of(translator, StrategyName(strategy.value), draft_length, beta, tau, strict)
+    settings = replace(settings, trace=True, split=False, max_source_tokens=sys.maxsize, guards=False)
+    settings = with_replay(settings, replay_window, replay_group)
+    (translation,) = translator.translate([sentence], settings, batch_size=1)
+    explained: Explanation | ReplayExplanation
+    if strategy is ExplainedStrategy.replay:
+        explained = replay_explanation.explain(translation, settings, translator.vocabulary)
+        picture = replay_explanation.render(explained)
+    else:
+        explained = explanation.explain(translation, settings, translator.vocabulary)
+        picture = explanation.render(explained)
+    if output_format is ReportFormat.json:
+        typer.echo(json.dumps(explained.to_json(), ensure_ascii=False, indent=2))
+    else:
+        Console().print(picture)

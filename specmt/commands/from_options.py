@@ -1,0 +1,78 @@
+"""From options to a translator and its settings, for the commands that translate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specmt.cli_options import EngineName, Precision, StrategyName
+from specmt.errors import UsageError
+
+if TYPE_CHECKING:
+    from specmt.settings import DecodingSettings
+    from specmt.translator import Translator
+
+
+def load(model: Path, engine: EngineName, device: str, precision: Precision, threads: int) -> Translator:
+    """See `load_translator`."""
+    from specmt.loading import load_translator
+
+    return load_translator(model, device, precision.value, threads, engine.value)
+
+
+def settings_of(
+    translator: Translator,
+    strategy: StrategyName,
+    draft_length: int | None,
+    beta: int | None,
+    tau: float | None,
+    strict: bool,
+    beam: int = 1,
+    length_penalty: float | None = None,
+    n_best: int = 1,
+) -> DecodingSettings:
+    """What was given, and the model's defaults for what was not (None).
+
+    Raises:
+        UsageError: settings that contradict one another or that the engine cannot do.
+    """
+    from specmt.settings import DecodingSettings
+
+    if strict and (beta or 1) > 1:
+        raise UsageError("--strict means --beta 1; give one of them")
+    given: dict[str, Any] = {
+        "draft_length": draft_length,
+        "beta": 1 if strict else beta,
+        "tau": tau,
+        "length_penalty": length_penalty,
+    }
+    settings = DecodingSettings.from_defaults(translator.defaults)
+    settings = replace(settings, **{key: value for key, value in given.items() if value is not None})
+    return replace(settings, strategy=strategy.value, beam=beam, n_best=n_best).checked(translator.engine)
+
+
+def with_replay(
+    settings: DecodingSettings, window: int | None, group: int | None, reproducible: bool = False
+) -> DecodingSettings:
+    """`settings` with what was given of `--replay-window`, `--replay-group` and `--reproducible`."""
+    return replace(
+        settings,
+        replay_window=window or settings.replay_window,
+        replay_group=group or settings.replay_group,
+        reproducible=reproducible,
+    )
+
+
+def tuned_here(settings: DecodingSettings, translator: Translator) -> DecodingSettings:
+    """`settings` with what `specmt tune` found to be fastest here, if it did and they are strict.
+
+    Under strict any draft length gives the same text, and so do plain steps.
+    """
+    from specmt import tuned
+
+    if settings.strategy != "spec" or settings.beta != 1:
+        return settings
+    key = tuned.Key.here(translator.model_digest, translator.engine.name)
+    found = tuned.stored(key, translator.engine.max_draft_length)
+    return replace(settings, draft_length=found.draft_length, speculated_rows=found.rows) if found else settings

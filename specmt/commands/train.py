@@ -1,0 +1,62 @@
+"""`specmt train` and `specmt export`: a pair from its corpora, and the graphs of a pair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specmt.errors import SpecmtError
+
+
+def train(
+    config: Annotated[Path, typer.Option(help="A file such as configs/multi30k-de-en.yaml.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="key=value, as in verifier.dropout=0.2; repeatable.", show_default=False),
+    ] = None,
+    stage: Annotated[str | None, typer.Option(help="Run this stage only.", show_default="all")] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume/--restart", help="Go on where an earlier run stopped, or begin anew (what stands is moved aside)."
+        ),
+    ] = True,
+) -> None:
+    """Train a pair: tokenizer, binarise, verifier, distil, drafter, export, evaluate.
+
+    Each stage is skipped when its outputs stand and its inputs have not changed; interrupted, it goes on from its last
+    checkpoint.
+    """
+    try:
+        from specmt import training
+        from specmt.config import load_config
+    except ModuleNotFoundError as error:
+        raise SpecmtError(
+            f"training needs {error.name}: pip install 'specmt[train]' && pip install --no-deps fairseq==0.12.2"
+        ) from None
+    from specmt.progress import training_reporter
+
+    loaded = load_config(config, overrides or [])
+    with training_reporter() as reporter:
+        pipeline = training.Pipeline(loaded, reporter)
+        bundle = pipeline.run(stage, restart=not resume)
+    typer.echo(bundle)
+
+
+def export(
+    bundle: Annotated[Path, typer.Argument(help="Model directory; replaced as a whole when all is done.")],
+    calibration: Annotated[Path, typer.Option(help="Text in the source language like that to be translated.")],
+) -> None:
+    """Write what the 8-bit engines run into a model directory: ranges and graphs."""
+    from specmt.corpus import read_lines
+
+    try:
+        from specmt.exporting import export_bundle
+    except ModuleNotFoundError as error:
+        raise SpecmtError(f"exporting needs {error.name}: pip install 'specmt[train]'") from None
+
+    if without_graphs := export_bundle(bundle, read_lines(calibration)):
+        typer.echo(f"specmt: no graphs for the onnx engine: {without_graphs}", err=True)
+    typer.echo(bundle)

@@ -1,0 +1,176 @@
+"""`specmt translate`: its options. What is done with them stands in `translating`, which takes longer to import."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from specmt.bundle import BUNDLED_MODEL
+from specmt.cli_options import (
+    CORES,
+    BetaOption,
+    DeviceOption,
+    DraftLengthOption,
+    EngineName,
+    EngineOption,
+    InputFormat,
+    ModelOption,
+    OnBadBytes,
+    OutputFormat,
+    Precision,
+    PrecisionOption,
+    ReplayGroupOption,
+    ReplayWindowOption,
+    StrategyName,
+    StrictOption,
+    TauOption,
+    ThreadsOption,
+)
+from specmt.commands.from_options import load, settings_of, tuned_here, with_replay
+
+if TYPE_CHECKING:
+    from specmt.translator import Translator
+
+DEFAULT_BATCH_SIZE = 32
+
+InputOption = Annotated[
+    Path | None, typer.Option("--input", "-i", help="Text, a line for each translation.", show_default="stdin")
+]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="Written whole or not at all; see --append-resume.", show_default="stdout"),
+]
+AppendResumeOption = Annotated[
+    bool, typer.Option("--append-resume", help="With -o: write line by line, and go on where a run was stopped.")
+]
+StrategyOption = Annotated[StrategyName, typer.Option(help="Draft and verify, decode and replay, or one token a pass.")]
+ReproducibleOption = Annotated[
+    bool, typer.Option("--reproducible", help="The same bytes whatever is decoded beside a sentence.")
+]
+BeamOption = Annotated[int, typer.Option("--beam", "--beam-size", min=1, help="Beam width, with --strategy ar.")]
+LengthPenaltyOption = Annotated[
+    float | None,
+    typer.Option("--length-penalty", "--lenpen", help="Exponent of the length in scores.", show_default="the model's"),
+]
+NBestOption = Annotated[int, typer.Option("--n-best", "--nbest", min=1, help="Alternatives a line, with --beam.")]
+SplitOption = Annotated[
+    bool, typer.Option("--split/--no-split", help="Translate a line's sentences one by one; split longer ones.")
+]
+MaxSourceTokensOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Tokens of the longest segment; with --no-split a longer line is an error.",
+        show_default="the model's",
+    ),
+]
+GuardsOption = Annotated[
+    bool, typer.Option("--guards/--no-guards", help="End what repeats itself; copy what the model cannot know.")
+]
+ProtectOption = Annotated[
+    str, typer.Option(help="What comes out unchanged: some of url,email,tag,placeholder,number; or none.")
+]
+TerminologyOption = Annotated[
+    Path | None, typer.Option(help="Required translations: source term, tab, target term a line.", show_default=False)
+]
+BatchSizeOption = Annotated[
+    int, typer.Option("--batch-size", "--max-sentences", min=1, help="Sentences decoded at a time.")
+]
+MaxBatchTokensOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-batch-tokens",
+        "--max-tokens",
+        min=1,
+        help="Source tokens decoded at a time, padding included.",
+        show_default="no limit",
+    ),
+]
+InputFormatOption = Annotated[
+    InputFormat, typer.Option(help="Text, or JSON objects with `source`; their other fields pass through.")
+]
+OutputFormatOption = Annotated[
+    OutputFormat,
+    typer.Option("--format", "--output-format", help="Text, a JSON object a line, or S- H- D- P- lines."),
+]
+ScoresOption = Annotated[bool, typer.Option("--scores", help="In text: score and tab before each translation.")]
+AlignmentOption = Annotated[
+    bool, typer.Option("--alignment", "--print-alignment", help="Pairs of source and target words, from 0.")
+]
+ErrorsOption = Annotated[
+    OnBadBytes, typer.Option(help="Bytes that are not UTF-8: stop and name the line, or put U+FFFD.")
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Neither bar nor summary on stderr.")]
+
+
+def translate(
+    input_path: InputOption = None,
+    output_path: OutputOption = None,
+    append_resume: AppendResumeOption = False,
+    model: ModelOption = BUNDLED_MODEL,
+    strategy: StrategyOption = StrategyName.spec,
+    reproducible: ReproducibleOption = False,
+    replay_window: ReplayWindowOption = None,
+    replay_group: ReplayGroupOption = None,
+    beam: BeamOption = 1,
+    length_penalty: LengthPenaltyOption = None,
+    n_best: NBestOption = 1,
+    draft_length: DraftLengthOption = None,
+    beta: BetaOption = None,
+    tau: TauOption = None,
+    strict: StrictOption = False,
+    split: SplitOption = True,
+    max_source_tokens: MaxSourceTokensOption = None,
+    guards: GuardsOption = True,
+    protect: ProtectOption = "url,email,tag,placeholder,number",
+    terminology: TerminologyOption = None,
+    batch_size: BatchSizeOption = DEFAULT_BATCH_SIZE,
+    max_batch_tokens: MaxBatchTokensOption = None,
+    threads: ThreadsOption = CORES,
+    engine: EngineOption = EngineName.auto,
+    device: DeviceOption = "cpu",
+    precision: PrecisionOption = Precision.fp32,
+    input_format: InputFormatOption = InputFormat.text,
+    output_format: OutputFormatOption = OutputFormat.text,
+    scores: ScoresOption = False,
+    alignment: AlignmentOption = False,
+    errors: ErrorsOption = OnBadBytes.STRICT,
+    quiet: QuietOption = False,
+) -> None:
+    """Translate text: one line out for each line in, in order. Only translations go to stdout.
+
+    For example:
+
+      specmt translate < input.de > output.en
+
+      specmt translate -i input.de -o output.en --append-resume
+
+      specmt translate --strategy ar --beam 5 --n-best 3 --format fairseq < input.de
+
+      specmt translate --input-format jsonl --format jsonl < in.jsonl > out.jsonl
+    """
+    from specmt.commands.translating import Required, Streams, run
+    from specmt.forms import Form
+
+    streams = Streams(input_path, input_format, errors, output_path, append_resume)
+    required = Required.read(protect, terminology)
+    translator = load(model, engine, device, precision, threads)
+    strategy = _possible(strategy, translator, model)
+    settings = settings_of(translator, strategy, draft_length, beta, tau, strict, beam, length_penalty, n_best)
+    settings = with_replay(settings, replay_window, replay_group, reproducible)
+    settings = replace(settings, split=split, max_source_tokens=max_source_tokens, guards=guards, align=alignment)
+    settings = settings.checked(translator.engine)
+    settings = tuned_here(settings, translator) if draft_length is None else settings
+    form = Form(output_format, translator.vocabulary, n_best, scores, alignment)
+    run(translator, settings, streams, required, form, batch_size, max_batch_tokens, quiet)
+
+
+def _possible(strategy: StrategyName, translator: Translator, model: Path) -> StrategyName:
+    """The strategy; `ar`, and a word on it, where there is no drafter to speculate with."""
+    if strategy is StrategyName.spec and not translator.has_drafter:
+        typer.echo(f"specmt: {model} has no drafter: decoding with --strategy ar", err=True)
+        return StrategyName.ar
+    return strategy

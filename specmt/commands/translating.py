@@ -1,0 +1,130 @@
+"""What `specmt translate` does once its options are understood: lines in, translations out."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from specmt.cli_options import InputFormat, OnBadBytes
+from specmt.errors import UsageError
+from specmt.files import file_digest
+from specmt.forms import Form
+from specmt.inputs import is_input, jsonl_parser, reading, text_parser
+from specmt.outputs import Resumable, writing
+from specmt.protection.protection import Protection
+from specmt.protection.terminology import Terminology, read_terminology
+from specmt.settings import DecodingSettings
+from specmt.status import status
+from specmt.translation import Translation
+from specmt.translator import Translator
+from specmt.vocabulary import AnyVocabulary
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Where lines come from, and where translations go; None: standard input and output.
+
+    Raises:
+        UsageError: `append_resume` without a file to go on with, or an output that is the input.
+    """
+
+    input: Path | None
+    input_format: InputFormat
+    errors: OnBadBytes
+    output: Path | None
+    append_resume: bool
+
+    def __post_init__(self) -> None:
+        if self.append_resume and self.output is None:
+            raise UsageError("--append-resume needs --output FILE")
+        if self.output and is_input(self.output, self.input):
+            raise UsageError(f"--output: {self.output} is the input")
+
+
+@dataclass(frozen=True)
+class Required:
+    """What of a line must stand in its translation: spans of some kinds, and terms."""
+
+    kinds: list[str]
+    terminology: Path | None
+    terms: Terminology | None
+
+    @classmethod
+    def read(cls, protect: str, terminology: Path | None) -> Required:
+        """`protect`: kinds separated by commas, or `none`.
+
+        Raises:
+            InputError: see `read_terminology`.
+        """
+        kinds = [] if protect == "none" else [kind.strip() for kind in protect.split(",")]
+        return cls(kinds, terminology, read_terminology(terminology) if terminology else None)
+
+    def protection(self, vocabulary: AnyVocabulary) -> Protection:
+        """The stage that sees to it.
+
+        Raises:
+            UsageError: an unknown kind.
+        """
+        return Protection(vocabulary, self.kinds, self.terms)
+
+
+def run(
+    translator: Translator,
+    settings: DecodingSettings,
+    streams: Streams,
+    required: Required,
+    form: Form,
+    batch_size: int,
+    max_batch_tokens: int | None,
+    quiet: bool,
+) -> None:
+    """Write each line's translation as soon as it and all before it are there.
+
+    Raises:
+        SpecmtError: the input cannot be read or the output not written; what is finished is written.
+    """
+    protection = required.protection(translator.vocabulary)
+    resumable = None
+    if streams.append_resume:
+        options = _options_that_matter(translator, settings, streams, required, form)
+        resumable = Resumable(form.lines_each, options, streams.input)
+    is_jsonl = streams.input_format is InputFormat.jsonl
+    parser = jsonl_parser if is_jsonl else text_parser
+    with (
+        reading(streams.input, parser, streams.errors is OnBadBytes.REPLACE) as lines,
+        writing(streams.output, resumable) as target,
+        status(streams.input, target, quiet) as show,
+    ):
+        target.pass_over(lines)
+        for translation in translator.translate_stream(
+            lines, settings, batch_size, max_batch_tokens, target.finished_before, protection, is_jsonl
+        ):
+            _report_unplaced(translation)
+            target.write(form.render(translation))
+            show(translation)
+
+
+def _options_that_matter(
+    translator: Translator, settings: DecodingSettings, streams: Streams, required: Required, form: Form
+) -> dict[str, Any]:
+    """All that changes the output, for a later run that goes on with it."""
+    return {
+        "model": translator.model_digest,
+        "engine": translator.engine.name,
+        **asdict(settings),
+        "input-format": streams.input_format,
+        "format": form.format,
+        "scores": form.scores,
+        "errors": streams.errors,
+        "protect": required.kinds,
+        "terminology": file_digest(required.terminology) if required.terminology else None,
+    }
+
+
+def _report_unplaced(translation: Translation) -> None:
+    if translation.unplaced:
+        missing = ", ".join(translation.unplaced)
+        typer.echo(f"specmt: line {translation.index + 1}: not in the translation: {missing}", err=True)

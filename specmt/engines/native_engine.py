@@ -1,0 +1,305 @@
+"""The engine for CPUs that specmt brings itself: 8-bit integers, compiled from `specmt/native` when it is installed.
+
+A row is an object of the library with caches of its own, so that rows enter, leave and move between batches without a
+copy, and nothing is ever padded: a row's results are the same bits alone and in any batch or window.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specmt.architecture import Architecture
+from specmt.bundle import RANGES, WEIGHTS
+from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice, Run, Size, Speculation
+from specmt.engines.native_library import address, check, library
+from specmt.errors import BundleError, EngineError
+from specmt.vocabulary import EOS_ID
+from specmt.weights import Stored, ids_name, read_stored, scale_name
+
+_ITERATIONS = 64
+"""Iterations of a call, at most: then Python has its turn."""
+_SIZES = (
+    "vocabulary_size",
+    "width",
+    "heads",
+    "feed_forward_width",
+    "encoder_layers",
+    "decoder_layers",
+    "drafter_layers",
+    "draft_length",
+    "bigram_rank",
+    "target_vocabulary_size",
+    "draft_vocabulary_size",
+    "source_vocabulary_size",
+    "tied_output",
+    "encoder_heads",
+    "encoder_feed_forward_width",
+    "encoder_pre_norm",
+    "decoder_pre_norm",
+    "encoder_final_norm",
+    "decoder_final_norm",
+    "scaled_embeddings",
+)
+"""What the library wants to know of an architecture, in its order; last comes whether the activation is gelu."""
+
+
+class _Row:
+    """A row of the library, freed with this object."""
+
+    __slots__ = ("_functions", "handle")
+
+    def __init__(self, functions: ctypes.CDLL, handle: int) -> None:
+        self._functions = functions
+        self.handle = handle
+
+    def copy(self) -> _Row:
+        """A row of the same source with the same caches."""
+        copied = ctypes.c_void_p()
+        check(self._functions, self._functions.specmt_row_copy(self.handle, ctypes.byref(copied)))
+        assert copied.value
+        return _Row(self._functions, copied.value)
+
+    def __del__(self) -> None:
+        self._functions.specmt_row_delete(self.handle)
+
+
+@dataclass
+class NativeRows:
+    """Rows of the library, and how many tokens of each are committed."""
+
+    rows: list[_Row]
+    lengths: IntArray
+
+    def __post_init__(self) -> None:
+        """Put the handles where the library reads them."""
+        self.handles = (ctypes.c_void_p * len(self.rows))(*[row.handle for row in self.rows])
+
+
+class NativeEngine:
+    """Runs a bundle's weights in the compiled library."""
+
+    name = "native-cpu-int8"
+
+    def __init__(self, architecture: Architecture, folder: Path, level: str = "") -> None:
+        """Load a bundle's weights and the ranges of its activations.
+
+        Args:
+            level: of `native_library.LEVELS`, which processors' build runs; the fastest one that can, if left out.
+
+        Raises:
+            BundleError: files that do not fit the architecture.
+            EngineError: the library was not compiled at installation.
+        """
+        self.architecture = architecture
+        self._library = library(level)
+        self._stored = read_stored(folder / WEIGHTS, architecture)  # the library reads embeddings from here
+        self._network = ctypes.c_void_p()
+        tensors = self._library.specmt_tensors_new()
+        if not tensors:
+            raise MemoryError
+        try:
+            self._hand_over(tensors, self._stored, read_ranges(folder / RANGES))
+            sizes = [int(getattr(architecture, name)) for name in _SIZES] + [architecture.activation == "gelu"]
+            shape = np.array(sizes, dtype=np.int64)
+            self._check(self._library.specmt_network_new(address(shape), tensors, ctypes.byref(self._network)))
+        except EngineError:
+            raise BundleError(
+                f"{folder / RANGES}: does not fit the weights; `specmt export {folder}` writes it"
+            ) from None
+        finally:
+            self._library.specmt_tensors_delete(tensors)
+
+    def _hand_over(self, tensors: int, stored: Stored, ranges: dict[str, tuple[float, float]]) -> None:
+        functions = self._library
+        for name, array in stored.items():
+            key, begin = name.encode(), address(array)
+            if array.ndim == 2:
+                scales = address(stored[scale_name(name)])
+                self._check(functions.specmt_tensors_matrix(tensors, key, begin, scales, *array.shape))
+            elif name.endswith(ids_name("")):
+                self._check(functions.specmt_tensors_ids(tensors, key, begin))
+            else:
+                self._check(functions.specmt_tensors_vector(tensors, key, begin))
+        for name, (low, high) in ranges.items():
+            self._check(functions.specmt_tensors_range(tensors, name.encode(), low, high))
+
+    def __del__(self) -> None:
+        """Free the library's copy of the weights."""
+        if getattr(self, "_network", None):
+            self._library.specmt_network_delete(self._network)
+
+    def _check(self, result: int) -> None:
+        check(self._library, result)
+
+    @property
+    def max_draft_length(self) -> int:
+        """The most slots that the drafter was trained to fill."""
+        return self.architecture.draft_length
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> NativeRows:
+        """See `Engine.encode`."""
+        ids = np.array([id_ for source in sources for id_ in source], dtype=np.int64)
+        lengths = np.array([len(source) for source in sources], dtype=np.int64)
+        handles = (ctypes.c_void_p * len(sources))()
+        self._check(self._library.specmt_encode(self._network, address(ids), address(lengths), len(sources), handles))
+        return NativeRows(
+            [_Row(self._library, handle) for handle in handles if handle], np.zeros(len(sources), dtype=np.int64)
+        )
+
+    def verify(self, rows: NativeRows, token_ids: IntArray, beta: int) -> Candidates:
+        """See `Engine.verify`."""
+        batch, window = token_ids.shape
+        tokens = np.ascontiguousarray(token_ids, dtype=np.int64)
+        candidates = self._empty_candidates(batch, window, beta)
+        self._check(
+            self._library.specmt_verify(
+                *self._places(rows), address(tokens), window, candidates.ids.shape[2], *_addresses(candidates)
+            )
+        )
+        return candidates
+
+    def draft(self, rows: NativeRows, last_ids: IntArray, draft_length: int) -> Lattice:
+        """See `Engine.draft`."""
+        width = self._lattice_width
+        shape = (len(last_ids), draft_length, width)
+        ids, scores = np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.float32)
+        transitions: FloatArray = np.empty((*shape, width), dtype=np.float32)
+        outputs = (address(array) for array in (ids, scores, transitions))
+        last_ids = np.ascontiguousarray(last_ids)
+        self._check(
+            self._library.specmt_draft(*self._places(rows), address(last_ids), draft_length, width, *outputs),
+        )
+        return Lattice(ids, scores, transitions)
+
+    def draft_and_verify(self, rows: NativeRows, last_ids: IntArray, draft_length: int, beta: int) -> Speculation:
+        """See `base.Fused`."""
+        draft = np.empty((len(last_ids), draft_length), dtype=np.int64)
+        candidates = self._empty_candidates(len(last_ids), draft_length + 1, beta)
+        self._check(
+            self._library.specmt_speculate(
+                *self._places(rows),
+                address(last_ids),
+                draft_length,
+                self._lattice_width,
+                candidates.ids.shape[2],
+                address(draft),
+                *_addresses(candidates),
+            )
+        )
+        return Speculation(draft, candidates)
+
+    def iterate(
+        self, rows: NativeRows, last_ids: IntArray, room: IntArray, draft_length: int, beta: int, tau: float
+    ) -> Run:
+        """See `base.Iterating`."""
+        shape = (_ITERATIONS, len(last_ids), draft_length + 1)
+        accepted, ids = np.empty(shape[:2], dtype=np.int64), np.empty(shape, dtype=np.int64)
+        log_probs = np.empty(shape, dtype=np.float32)
+        rows.lengths, last_ids = rows.lengths.copy(), last_ids.copy()  # they move along
+        done = ctypes.c_int()
+        self._check(
+            self._library.specmt_iterate(
+                *self._places(rows),
+                address(last_ids),
+                address(room),
+                draft_length,
+                self._lattice_width,
+                min(beta, self._most_candidates),
+                tau,
+                EOS_ID,
+                _ITERATIONS,
+                address(accepted),
+                address(ids),
+                address(log_probs),
+                ctypes.byref(done),
+            )
+        )
+        return Run(*(array[: done.value].tolist() for array in (accepted, ids, log_probs)))
+
+    @property
+    def _most_candidates(self) -> int:
+        return self.architecture.target_vocabulary_size or self.architecture.vocabulary_size
+
+    @property
+    def _lattice_width(self) -> int:
+        return min(LATTICE_WIDTH, self.architecture.draft_vocabulary_size or self.architecture.vocabulary_size)
+
+    def _places(self, rows: NativeRows) -> tuple[Any, ...]:
+        return self._network, rows.handles, address(rows.lengths), len(rows.rows)
+
+    def _empty_candidates(self, batch: int, positions: int, beta: int) -> Candidates:
+        shape = (batch, positions, min(beta, self._most_candidates))
+        return Candidates(np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.float32))
+
+    def commit(self, rows: NativeRows, counts: IntArray) -> None:
+        """See `Engine.commit`."""
+        rows.lengths = rows.lengths + counts
+
+    def select(self, rows: NativeRows, indices: IntArray) -> NativeRows:
+        """See `Engine.select`. The rows themselves, and copies where an index repeats: `rows` must not be used on."""
+        seen: set[int] = set()
+        chosen = []
+        for index in indices.tolist():
+            chosen.append(rows.rows[index].copy() if index in seen else rows.rows[index])
+            seen.add(index)
+        return NativeRows(chosen, rows.lengths[indices])
+
+    def reorder(self, rows: NativeRows, indices: IntArray) -> NativeRows:
+        """See `Engine.reorder`."""
+        return self.select(rows, indices)
+
+    def join(self, rows: NativeRows, others: NativeRows) -> NativeRows:
+        """See `Engine.join`."""
+        return NativeRows(rows.rows + others.rows, np.concatenate([rows.lengths, others.lengths]))
+
+    # -- fixed shapes: not needed for a row's results, as no shape changes a bit
+
+    @property
+    def row_exact(self) -> bool:
+        """Yes: see `docs/engines.md`."""
+        return True
+
+    def encode_fixed(self, sources: Sequence[Sequence[int]], group: int) -> NativeRows:
+        """See `Engine.encode_fixed`."""
+        return self.encode(sources)
+
+    def size(self, source_tokens: int, target_tokens: int) -> Size:
+        """See `Engine.size`; all rows are of one size, as nothing is padded."""
+        return Size(0, 0)
+
+    def gather(self, rows: NativeRows, indices: IntArray, lengths: IntArray, size: Size) -> NativeRows:
+        """See `Engine.gather`. The rows themselves: what a pass writes behind their lengths is theirs to overwrite."""
+        group = self.select(rows, indices)
+        group.lengths = lengths
+        return group
+
+    def scatter(self, rows: NativeRows, indices: IntArray, group: NativeRows, counts: IntArray) -> None:
+        """See `Engine.scatter`; the group's rows are the rows."""
+
+    def keep(self, rows: NativeRows, lengths: IntArray) -> None:
+        """See `Engine.keep`."""
+        rows.lengths = lengths
+
+
+def _addresses(candidates: Candidates) -> tuple[int, int]:
+    return address(candidates.ids), address(candidates.log_probs)
+
+
+def read_ranges(path: Path) -> dict[str, tuple[float, float]]:
+    """What range each product of matrices reads, as export wrote it.
+
+    Raises:
+        BundleError: not such a file.
+    """
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8")).items()
+        return {str(name): (float(low), float(high)) for name, (low, high) in entries}
+    except (OSError, ValueError, TypeError, AttributeError):
+        raise BundleError(f"{path}: missing or damaged; `specmt export {path.parent}` writes it") from None

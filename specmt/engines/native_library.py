@@ -1,0 +1,91 @@
+"""The compiled library behind the native engine: which build of it runs, and its functions' types.
+
+It is compiled from `specmt/native` when specmt is installed (`setup.py`), once for each level of processors.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from specmt.errors import EngineError
+
+FOLDER = Path(__file__).parent.parent / "native"
+LEVELS = ("any", "avx2", "avx512")
+"""Processors that builds are made for, the slowest first: any, those with AVX2, those with AVX-512 VNNI."""
+_NO_MEMORY = 1
+_POINTER, _INTEGER, _REAL, _TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_float, ctypes.c_char_p
+_WINDOW = (_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER, _INTEGER)
+"""Network, rows, their lengths, their number, tokens, positions a row."""
+_TYPES: dict[str, tuple[Any, ...]] = {
+    "tensors_matrix": (_POINTER, _TEXT, _POINTER, _POINTER, _INTEGER, _INTEGER),
+    "tensors_vector": (_POINTER, _TEXT, _POINTER),
+    "tensors_ids": (_POINTER, _TEXT, _POINTER),
+    "tensors_range": (_POINTER, _TEXT, _REAL, _REAL),
+    "network_new": (_POINTER, _POINTER, _POINTER),
+    "row_copy": (_POINTER, _POINTER),
+    "encode": (_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER),
+    "verify": (*_WINDOW, _INTEGER, _POINTER, _POINTER),
+    "draft": (*_WINDOW, _INTEGER, _POINTER, _POINTER, _POINTER),
+    "iterate": (
+        *(_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER, _POINTER, _INTEGER, _INTEGER, _INTEGER, _REAL),
+        *(ctypes.c_int64, _INTEGER, _POINTER, _POINTER, _POINTER, _POINTER),
+    ),
+    "speculate": (*_WINDOW, _INTEGER, _INTEGER, _POINTER, _POINTER, _POINTER),
+}
+
+
+def _path(level: str) -> Path:
+    return FOLDER / f"specmt-{level}.so"
+
+
+def is_built() -> bool:
+    """Whether the library was compiled at installation."""
+    return _path(LEVELS[0]).exists()
+
+
+@cache
+def library(level: str = "") -> ctypes.CDLL:
+    """The build for processors of `level`; without, the fastest that this processor can run.
+
+    Raises:
+        EngineError: it is not there.
+    """
+    try:
+        if not level:
+            fastest = ctypes.CDLL(str(_path(LEVELS[0]))).specmt_processor_level()
+            level = next(name for name in reversed(LEVELS[: fastest + 1]) if _path(name).exists())
+        loaded = ctypes.CDLL(str(_path(level)))
+    except OSError as error:
+        raise EngineError(f"the native engine is not compiled here: {error}") from None
+    loaded.specmt_error.restype = _TEXT
+    loaded.specmt_tensors_new.restype = _POINTER
+    for name in ("tensors_delete", "network_delete", "row_delete"):
+        function = getattr(loaded, f"specmt_{name}")
+        function.argtypes, function.restype = [_POINTER], None
+    for name, types in _TYPES.items():
+        getattr(loaded, f"specmt_{name}").argtypes = types
+    return loaded
+
+
+def check(functions: ctypes.CDLL, result: int) -> None:
+    """Raise what a function's result says.
+
+    Raises:
+        MemoryError: there is not enough.
+        EngineError: what the library was given cannot be used.
+    """
+    if result == _NO_MEMORY:
+        raise MemoryError
+    if result:
+        raise EngineError(f"native engine: {functions.specmt_error().decode()}")
+
+
+def address(array: NDArray[Any]) -> int:
+    """Where an array begins that has no gaps."""
+    assert array.flags.c_contiguous
+    return array.ctypes.data

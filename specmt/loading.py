@@ -1,0 +1,94 @@
+"""A bundle to a translator: which engine runs it, and what is imported for that."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from specmt.alignment import Aligner
+from specmt.bundle import Bundle, load_bundle
+from specmt.engines import native_library
+from specmt.engines.base import AnyEngine
+from specmt.errors import EngineError, UsageError
+from specmt.translator import Splitting, Translator
+
+
+def engine_for(bundle: Bundle, device: str = "cpu", precision: str = "fp32") -> tuple[str, str]:
+    """The engine that `auto` takes for a bundle, and why, in a few words."""
+    if (device, precision) != ("cpu", "fp32"):
+        return "torch", "a GPU or bf16 is asked for"
+    if bundle.has_ranges and native_library.is_built():
+        return "native", "the model has ranges, and the engine is compiled here"
+    why_not = "the native engine is not compiled here" if bundle.has_ranges else "the model has no ranges"
+    if bundle.has_graphs:
+        return "onnx", f"{why_not}; the model has graphs"
+    return "torch", f"{why_not}; nor has the model graphs; `specmt export {bundle.path}` writes both"
+
+
+def load_translator(
+    path: Path, device: str = "cpu", precision: str = "fp32", threads: int = 1, engine: str = "auto"
+) -> Translator:
+    """Load a bundle into an engine.
+
+    Args:
+        precision: `fp32` or `bf16`, of the torch engine.
+        threads: cores that may be used.
+        engine: `native`, `onnx`, `torch`, or `auto`: on a CPU the first of them that can run the bundle, unless `bf16`
+            is wanted.
+
+    Raises:
+        BundleError: see `load_bundle`.
+        EngineError: the device or a package is not there, or the bundle lacks what the engine runs.
+    """
+    bundle = load_bundle(path)
+    if engine == "auto":
+        engine, _ = engine_for(bundle, device, precision)
+    on_one_core = engine != "torch"
+    return Translator(
+        _cpu_engine(bundle, device, engine) if on_one_core else _torch_engine(bundle, device, precision, threads),
+        bundle.vocabulary(),
+        bundle.decoding,
+        threads if on_one_core else 1,
+        bundle.digest,
+        splitting=Splitting(bundle.source_language, bundle.max_source_tokens),
+        aligner=partial(_aligner, bundle),
+    )
+
+
+def _aligner(bundle: Bundle) -> Aligner:
+    from specmt.weights import load_weights
+
+    if not bundle.is_native:
+        raise UsageError(f"--alignment: {bundle.path} is a converted model; only pairs that specmt trained are aligned")
+    return Aligner(bundle.architecture, load_weights(bundle))
+
+
+def _cpu_engine(bundle: Bundle, device: str, engine: str) -> AnyEngine:
+    if device != "cpu":
+        raise EngineError(f"the {engine} engine runs on the CPU, not on {device}")
+    if engine == "native":
+        if not bundle.has_ranges:
+            raise EngineError(
+                f"{bundle.path}: no ranges for the native engine; `specmt export {bundle.path}` writes them"
+            )
+        from specmt.engines.native_engine import NativeEngine
+
+        return NativeEngine(bundle.architecture, bundle.path)
+    if not bundle.has_graphs:
+        raise EngineError(f"{bundle.path}: no graphs for the onnx engine; `specmt export {bundle.path}` writes them")
+    from specmt.engines.onnx_engine import OnnxEngine
+
+    return OnnxEngine(bundle.architecture, bundle.path)
+
+
+def _torch_engine(bundle: Bundle, device: str, precision: str, threads: int) -> AnyEngine:
+    try:
+        import torch
+    except ImportError:
+        raise EngineError("the torch engine needs torch: pip install 'specmt[gpu]'") from None
+    from specmt.engines.torch_engine import TorchEngine
+    from specmt.weights import load_weights
+
+    torch.set_num_threads(threads)
+    weights = {name: torch.from_numpy(array) for name, array in load_weights(bundle).items()}
+    return TorchEngine(bundle.architecture, weights, device, bf16=precision == "bf16")

@@ -1,0 +1,107 @@
+// What Python calls, through ctypes. Functions give 0, or what went wrong: see `specmt/engines/native_engine.py`.
+#include <cstring>
+#include <exception>
+#include <new>
+#include <stdexcept>
+#include <string>
+
+#include "network.h"
+
+using namespace specmt;
+
+namespace {
+
+enum Result { kDone = 0, kNoMemory = 1, kFailed = 2 };
+
+thread_local std::string last_error;
+
+template <class Work>
+int guarded(const Work& work) {
+  try {
+    work();
+    return kDone;
+  } catch (const std::bad_alloc&) {
+    return kNoMemory;
+  } catch (const std::exception& error) {
+    last_error = error.what();
+    return kFailed;
+  }
+}
+
+}  // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+// How fast a build this processor can run: 2 with AVX-512 VNNI, 1 with AVX2, 0 else.
+int specmt_processor_level() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl"))
+    return 2;
+  if (__builtin_cpu_supports("avx2")) return 1;
+#endif
+  return 0;
+}
+
+const char* specmt_error() { return last_error.c_str(); }
+
+Tensors* specmt_tensors_new() { return new (std::nothrow) Tensors; }
+void specmt_tensors_delete(Tensors* tensors) { delete tensors; }
+
+int specmt_tensors_matrix(Tensors* tensors, const char* name, const int8_t* integers, const float* scales, int outputs,
+                          int inputs) {
+  return guarded([&] { tensors->matrices[name] = {integers, scales, nullptr, outputs, inputs}; });
+}
+int specmt_tensors_vector(Tensors* tensors, const char* name, const float* values) {
+  return guarded([&] { tensors->vectors[name] = values; });
+}
+int specmt_tensors_ids(Tensors* tensors, const char* name, const int64_t* values) {
+  return guarded([&] { tensors->ids[name] = values; });
+}
+int specmt_tensors_range(Tensors* tensors, const char* name, float low, float high) {
+  return guarded([&] { tensors->quantisers[name] = Quantiser(low, high); });
+}
+
+int specmt_network_new(const Architecture* architecture, const Tensors* tensors, Network** network) {
+  return guarded([&] { *network = new Network(*architecture, *tensors); });
+}
+void specmt_network_delete(Network* network) { delete network; }
+
+void specmt_row_delete(Row* row) { delete row; }
+int specmt_row_copy(const Row* row, Row** copy) {
+  return guarded([&] { *copy = new Row(*row); });
+}
+
+int specmt_encode(const Network* network, const int64_t* ids, const int64_t* lengths, int count, Row** rows) {
+  return guarded([&] { network->encode(ids, lengths, count, rows); });
+}
+int specmt_verify(const Network* network, Row* const* rows, const int64_t* lengths, int count, const int64_t* tokens,
+                  int window, int beta, int64_t* ids, float* log_probs) {
+  return guarded([&] { network->verify(rows, lengths, count, tokens, window, beta, ids, log_probs); });
+}
+int specmt_draft(const Network* network, Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids,
+                 int slots, int lattice_width, int64_t* ids, float* scores, float* transitions) {
+  return guarded([&] {
+    network->draft(rows, lengths, count, last_ids, slots, lattice_width, ids, scores, transitions);
+  });
+}
+int specmt_speculate(const Network* network, Row* const* rows, const int64_t* lengths, int count,
+                     const int64_t* last_ids, int slots, int lattice_width, int beta, int64_t* draft, int64_t* ids,
+                     float* log_probs) {
+  return guarded([&] {
+    network->speculate(rows, lengths, count, last_ids, slots, lattice_width, beta, draft, ids, log_probs);
+  });
+}
+int specmt_iterate(const Network* network, Row* const* rows, int64_t* lengths, int count, int64_t* last_ids,
+                   const int64_t* room, int slots, int lattice_width, int beta, float tau, int64_t end_id,
+                   int iterations, int64_t* accepted, int64_t* ids, float* log_probs, int* done) {
+  return guarded([&] {
+    *done = network->iterate(rows, lengths, count, last_ids, room, slots, lattice_width, beta, tau, end_id, iterations,
+                             accepted, ids, log_probs);
+  });
+}
+
+}  // extern "C"
+#pragma GCC visibility pop

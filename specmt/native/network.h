@@ -1,0 +1,187 @@
+// A pair of models: verifier (encoder and decoder) and drafter, and the rows whose caches they read and write.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "products.h"
+
+namespace specmt {
+
+// As `specmt.architecture.Architecture`, in the order in which Python hands it over.
+struct Architecture {
+  int64_t vocabulary_size, width, heads, feed_forward_width, encoder_layers, decoder_layers, drafter_layers, draft_length,
+      bigram_rank, target_vocabulary_size, draft_vocabulary_size, source_vocabulary_size, tied_output, encoder_heads,
+      encoder_feed_forward_width, encoder_pre_norm, decoder_pre_norm, encoder_final_norm, decoder_final_norm,
+      scaled_embeddings, gelu;
+};
+
+// A bundle's tensors by name; the memory is the caller's and outlives the network.
+struct Tensors {
+  std::map<std::string, Stored> matrices;
+  std::map<std::string, const float*> vectors;
+  std::map<std::string, const int64_t*> ids;
+  std::map<std::string, Quantiser> quantisers;  // by the (first) matrix that reads the activation
+};
+
+// Keys and values of one layer for one sequence. Keys lie in blocks of 16 positions, so that the scores of 16 positions
+// are one vector: keys[block][unit][position in the block]; values[position][unit].
+struct KeyValues {
+  std::vector<float> keys, values;
+
+  void reserve(int positions, int width);
+  void write(int position, const float* key, const float* value, int width);
+  // Positions 0, 1, ...: `count` lines `stride` floats apart, whose values lie `width` floats behind their keys.
+  void fill(int count, const float* lines, size_t stride, int width);
+};
+
+// The encoder's output for one sentence, as the layers of verifier and drafter read it.
+struct Source {
+  int length;
+  std::vector<KeyValues> layers;
+};
+
+// One target sequence: caches of the verifier's layers, then of the drafter's.
+struct Row {
+  std::shared_ptr<const Source> source;
+  std::vector<KeyValues> layers;
+  int capacity = 0;
+  bool drafts = false;  // whether what the drafter reads of the verifier's states is kept
+
+  void reserve(int positions, int width);
+};
+
+// One position to be computed: it reads its row's first `visible` keys.
+struct Line {
+  Row* row;
+  int position;
+  int visible;
+};
+
+struct Norm {
+  std::vector<float> weight, bias;  // padded with zeros to a line; empty: no norm
+};
+
+struct Attention {
+  Norm norm;
+  Quantiser reads, writes;  // of the input, and of what is projected by `out`
+  Product in, out;          // `in`: queries, keys, values; where keys and values are given, queries
+};
+
+struct FeedForward {
+  Norm norm;
+  Quantiser reads, inner;
+  Product fc1, fc2;
+};
+
+struct EncoderLayer {
+  Attention self;
+  FeedForward feed_forward;
+};
+
+struct DecoderLayer {
+  Attention self, cross;
+  FeedForward feed_forward;
+};
+
+// Scores of the tokens that a network can say.
+struct Output {
+  Quantiser reads;
+  Product product;
+  const int64_t* ids = nullptr;  // of the scores' places; null: the places themselves
+
+  int64_t id(int place) const { return ids ? ids[place] : place; }
+};
+
+// Grown as needed, reused from pass to pass.
+template <class T>
+class Buffer {
+ public:
+  T* get(size_t count) {
+    if (count > count_) {
+      memory_ = aligned<T>(count);
+      count_ = count;
+    }
+    return memory_.get();
+  }
+
+ private:
+  std::unique_ptr<T[], Release> memory_;
+  size_t count_ = 0;
+};
+
+// What a pass needs beside the rows; one for each thread.
+struct Workspace {
+  Buffer<float> x, normed, wide, attended, scores;
+  Buffer<uint8_t> bytes, inner;
+  std::vector<Line> lines;
+  std::vector<int> places;
+  std::vector<float> maxima;
+};
+
+class Network {
+ public:
+  // Throws std::out_of_range where a tensor is missing.
+  Network(const Architecture& architecture, const Tensors& tensors);
+
+  const Architecture& architecture() const { return shape_; }
+
+  // A row for each of `count` sources, whose ids lie one behind the other.
+  void encode(const int64_t* ids, const int64_t* lengths, int count, Row** rows) const;
+
+  // Reads `window` tokens of each row behind its first `lengths`; the best `beta` of each position, best first.
+  void verify(Row* const* rows, const int64_t* lengths, int count, const int64_t* tokens, int window, int beta,
+              int64_t* ids, float* log_probs) const;
+
+  // Fills `slots` behind the last verified ids: of each slot the best `lattice_width` tokens, and what each gains from
+  // each token before it.
+  void draft(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots,
+             int lattice_width, int64_t* ids, float* scores, float* transitions) const;
+
+  // Drafts, walks from left to right, and verifies the last id and the draft.
+  void speculate(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots,
+                 int lattice_width, int beta, int64_t* draft, int64_t* ids, float* log_probs) const;
+
+  // Iterations until a row ends (end-of-sentence, or no room) or `iterations` are done; gives their number. Each drafts
+  // `slots` tokens (0: plain steps), accepts those among the verifier's `beta` best that are at most `tau` nats behind
+  // the best, and emits them and the verifier's next token. `lengths` and `last_ids` move along. For each iteration and
+  // row: how many were accepted; the emitted ids and their log-probabilities, `slots` + 1 places.
+  int iterate(Row* const* rows, int64_t* lengths, int count, int64_t* last_ids, const int64_t* room, int slots,
+              int lattice_width, int beta, float tau, int64_t end_id, int iterations, int64_t* accepted, int64_t* ids,
+              float* log_probs) const;
+
+ private:
+  int heads_of_encoder() const { return shape_.encoder_heads ? shape_.encoder_heads : shape_.heads; }
+  void position(int position, float* line) const;
+  void embed(const Stored& table, int64_t id, float scale, int position, float* line) const;
+  void read(const float* x, int lines, const Norm& norm, bool pre_norm, const Quantiser& quantiser,
+                    uint8_t* bytes, Workspace& space) const;
+  void add(const Product& product, const uint8_t* bytes, int lines, const Norm& norm, bool pre_norm, float* x) const;
+  void feed_forward(const FeedForward& layer, int lines, bool pre_norm, bool gelu, float* x, Workspace& space) const;
+  void decoder_layer(const DecoderLayer& layer, int index, const std::vector<Line>& lines, int first, bool pre_norm,
+                     bool gelu, float* x, Workspace& space) const;
+  void read_window(Row* const* rows, const int64_t* lengths, int count, const int64_t* tokens, int window, int beta,
+                   int64_t* ids, float* log_probs, Workspace& space) const;
+  float* drafted(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots,
+                       float* gates, Workspace& space) const;
+
+  Architecture shape_;
+  int stride_;  // floats from one line to the next
+  float embedding_scale_;
+  std::vector<float> positions_;  // a table of the first ones
+  Stored embeddings_, source_embeddings_, slots_, bigram_left_, bigram_right_;
+  std::vector<EncoderLayer> encoder_;
+  std::vector<DecoderLayer> decoder_, drafter_;
+  Norm encoder_norm_, decoder_norm_, drafter_norm_;
+  Quantiser reads_memory_, reads_states_, reads_gate_;
+  Product memory_, prefix_, gate_;
+  Output output_, draft_output_;
+};
+
+// Places of the `count` largest of `scores` (`size`: a multiple of 64), best first, the leftmost of equals.
+void best_places(float* scores, int size, int count, std::vector<float>& maxima, int* places);
+
+}  // namespace specmt

@@ -1,0 +1,247 @@
+// Products of 8-bit activations with 8-bit weights, summed exactly as integers.
+//
+// A matrix is packed in groups of 64 outputs; in a group, each four inputs of all 64 outputs lie together (256 bytes),
+// so that one pass over a group reads memory in order. Activations are unsigned, weights signed: the operands of the
+// processors' dot products. Sums are exact, hence the same for any number of lines, on any processor.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "vectors.h"
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+namespace specmt {
+
+constexpr int kInputs = 4;                 // inputs that a dot product adds at once
+constexpr int kGroup = 64;                 // outputs of a group
+constexpr int kParts = kGroup / kLanes;    // vectors of outputs of a group
+
+inline int rounded_up(int count, int step) { return (count + step - 1) / step * step; }
+
+struct Release {
+  void operator()(void* memory) const { std::free(memory); }
+};
+
+// Memory on cache lines, zeroed.
+template <class T>
+std::unique_ptr<T[], Release> aligned(size_t count) {
+  const size_t bytes = (count * sizeof(T) + 63) / 64 * 64;
+  void* memory = std::aligned_alloc(64, std::max<size_t>(bytes, 64));
+  if (!memory) throw std::bad_alloc();
+  std::memset(memory, 0, bytes);
+  return std::unique_ptr<T[], Release>(static_cast<T*>(memory));
+}
+
+// A matrix as it is stored: int8 rows (outputs), a scale a row; bias may be null.
+struct Stored {
+  const int8_t* integers = nullptr;
+  const float* scales = nullptr;
+  const float* bias = nullptr;
+  int outputs = 0;
+  int inputs = 0;
+};
+
+// How an activation becomes 8 bits: value = (integer - zero) * step.
+struct Quantiser {
+  float step = 1;
+  float zero = 0;
+
+  Quantiser() = default;
+  Quantiser(float low, float high) {
+    low = std::min(low, 0.0f);
+    high = std::max(high, 0.0f);
+    if (high > low) step = (high - low) / 255;
+    zero = std::nearbyint(-low / step);
+  }
+
+  // Brings `count` values to 8 bits and fills up to `padded` with zeros.
+  void apply(const float* from, int count, int padded, uint8_t* to) const {
+    const Floats inverse = splat(1 / step), least = splat(-zero), most = splat(255 - zero);
+    int i = 0;
+    for (; i + kLanes <= count; i += kLanes) put(load(from + i), inverse, least, most, to + i);
+    if (i < count) {
+      float rest[kLanes] = {};
+      std::copy(from + i, from + count, rest);
+      uint8_t bytes[kLanes];
+      put(load(rest), inverse, least, most, bytes);
+      std::copy(bytes, bytes + (count - i), to + i);
+    }
+    std::fill(to + count, to + padded, 0);
+  }
+
+  void put(Floats values, Floats inverse, Floats least, Floats most, uint8_t* to) const {
+    const Floats integers = rounded(larger(smaller(values * inverse, most), least)) + zero;
+    const Bytes bytes = __builtin_convertvector(__builtin_convertvector(integers, Ints), Bytes);
+    std::memcpy(to, &bytes, sizeof bytes);
+  }
+};
+
+// Weights of one or more matrices that read the same activation, one below the other.
+class Product {
+ public:
+  Product() = default;
+
+  // `filling`: what an output beyond the last comes to.
+  Product(const std::vector<Stored>& matrices, const Quantiser& quantiser, float filling = 0) {
+    for (const Stored& matrix : matrices) outputs_ += matrix.outputs;
+    depth_ = rounded_up(matrices[0].inputs, kGroup);
+    groups_ = rounded_up(outputs_, kGroup) / kGroup;
+    const int padded = groups_ * kGroup;
+    weights_ = aligned<int8_t>(size_t(padded) * depth_);
+    scales_ = aligned<float>(padded);
+    biases_ = aligned<float>(padded);
+    corrections_ = aligned<int32_t>(padded);
+    std::fill(biases_.get() + outputs_, biases_.get() + padded, filling);
+    int output = 0;
+    for (const Stored& matrix : matrices)
+      for (int row = 0; row < matrix.outputs; ++row, ++output) pack(matrix, row, output, quantiser);
+  }
+
+  int outputs() const { return outputs_; }
+  int padded_outputs() const { return groups_ * kGroup; }
+  int depth() const { return depth_; }
+
+  // For each of `lines` (each `depth` bytes) and each part of 16 outputs, calls finish(line, first output, values).
+  template <class Finish>
+  void run(const uint8_t* activations, int lines, const Finish& finish) const {
+    const int tiles = (lines + kTile - 1) / kTile;
+    for (int group = 0; group < groups_; ++group)
+      for (int tile = 0; tile < tiles; ++tile) {
+        const int begin = lines * tile / tiles, end = lines * (tile + 1) / tiles;
+        run_tile(activations, begin, end - begin, group, finish);
+      }
+  }
+
+ private:
+#if defined(__AVX512VNNI__)
+  static constexpr int kTile = 6;
+#else
+  static constexpr int kTile = 2;
+#endif
+
+  void pack(const Stored& matrix, int row, int output, const Quantiser& quantiser) {
+    const int8_t* from = matrix.integers + size_t(row) * matrix.inputs;
+    int8_t* to = weights_.get() + size_t(output / kGroup) * kGroup * depth_ + output % kGroup * kInputs;
+    int32_t total = 0;
+    for (int input = 0; input < matrix.inputs; ++input) {
+      to[input / kInputs * kGroup * kInputs + input % kInputs] = from[input];
+      total += from[input];
+    }
+    scales_[output] = matrix.scales[row] * quantiser.step;
+    corrections_[output] = -int32_t(quantiser.zero) * total;
+    biases_[output] = matrix.bias ? matrix.bias[row] : 0;
+  }
+
+  template <class Finish>
+  void run_tile(const uint8_t* activations, int begin, int lines, int group, const Finish& finish) const {
+    switch (lines) {
+      case 1: return run_lines<1>(activations, begin, group, finish);
+      case 2: return run_lines<2>(activations, begin, group, finish);
+#if defined(__AVX512VNNI__)
+      case 3: return run_lines<3>(activations, begin, group, finish);
+      case 4: return run_lines<4>(activations, begin, group, finish);
+      case 5: return run_lines<5>(activations, begin, group, finish);
+      case 6: return run_lines<6>(activations, begin, group, finish);
+#endif
+    }
+  }
+
+  template <int kLines, class Finish>
+  void run_lines(const uint8_t* activations, int begin, int group, const Finish& finish) const {
+    Ints sums[kLines][kParts];
+    add_up<kLines>(activations + size_t(begin) * depth_, weights_.get() + size_t(group) * kGroup * depth_, sums);
+    for (int line = 0; line < kLines; ++line)
+      for (int part = 0; part < kParts; ++part) {
+        const int output = group * kGroup + part * kLanes;
+        Ints correction;
+        std::memcpy(&correction, corrections_.get() + output, sizeof correction);
+        const Floats exact = __builtin_convertvector(sums[line][part] + correction, Floats);
+        finish(begin + line, output, exact * load(scales_.get() + output) + load(biases_.get() + output));
+      }
+  }
+
+  // Not inlined: there, all sums stay in registers.
+  template <int kLines>
+  __attribute__((noinline)) void add_up(const uint8_t* activations, const int8_t* weights, Ints (&sums)[kLines][kParts]) const {
+#if defined(__AVX512VNNI__)
+    __m512i totals[kLines][kParts];
+#pragma GCC unroll 8
+    for (int line = 0; line < kLines; ++line)
+#pragma GCC unroll 4
+      for (int part = 0; part < kParts; ++part) totals[line][part] = _mm512_setzero_si512();
+    for (int input = 0; input < depth_; input += kInputs, weights += kGroup * kInputs) {
+      __m512i columns[kParts];
+#pragma GCC unroll 4
+      for (int part = 0; part < kParts; ++part) columns[part] = _mm512_load_si512(weights + part * 64);
+#pragma GCC unroll 8
+      for (int line = 0; line < kLines; ++line) {
+        int32_t four;
+        std::memcpy(&four, activations + size_t(line) * depth_ + input, sizeof four);
+        const __m512i spread = _mm512_set1_epi32(four);
+#pragma GCC unroll 4
+        for (int part = 0; part < kParts; ++part)  // the intrinsic would have the compiler copy every total
+          asm("vpdpbusd %2, %1, %0" : "+v"(totals[line][part]) : "v"(spread), "v"(columns[part]));
+      }
+    }
+#pragma GCC unroll 8
+    for (int line = 0; line < kLines; ++line)
+#pragma GCC unroll 4
+      for (int part = 0; part < kParts; ++part) _mm512_storeu_si512(&sums[line][part], totals[line][part]);
+#elif defined(__AVX2__)
+    // Without a dot product: bytes widened to 16 bits, multiplied and added in pairs. (Multiplying bytes would clip.)
+    for (int half = 0; half < kParts; half += 2) {
+      __m256i pairs[kLines][8] = {};  // of 16 bytes of weights, which are four outputs: their sums over inputs 0 and 1, 2 and 3
+      const int8_t* from = weights + half * 64;
+      for (int input = 0; input < depth_; input += kInputs, from += kGroup * kInputs)
+        for (int line = 0; line < kLines; ++line) {
+          int32_t four;
+          std::memcpy(&four, activations + size_t(line) * depth_ + input, sizeof four);
+          const __m256i spread = _mm256_broadcastq_epi64(_mm_cvtepu8_epi16(_mm_cvtsi32_si128(four)));
+          for (int piece = 0; piece < 8; ++piece) {
+            const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(from + piece * 16));
+            pairs[line][piece] =
+                _mm256_add_epi32(pairs[line][piece], _mm256_madd_epi16(spread, _mm256_cvtepi8_epi16(bytes)));
+          }
+        }
+      for (int line = 0; line < kLines; ++line)
+        for (int piece = 0; piece < 8; ++piece) {
+          int32_t values[8];
+          _mm256_storeu_si256(reinterpret_cast<__m256i*>(values), pairs[line][piece]);
+          for (int output = 0; output < 4; ++output)
+            sums[line][half + piece / 4][piece % 4 * 4 + output] = values[2 * output] + values[2 * output + 1];
+        }
+    }
+#else
+    for (int line = 0; line < kLines; ++line)
+      for (int part = 0; part < kParts; ++part) sums[line][part] = Ints{};
+    for (int input = 0; input < depth_; input += kInputs, weights += kGroup * kInputs)
+      for (int line = 0; line < kLines; ++line) {
+        const uint8_t* four = activations + size_t(line) * depth_ + input;
+        for (int part = 0; part < kParts; ++part) {
+          const int8_t* from = weights + part * 64;
+          for (int output = 0; output < kLanes; ++output, from += kInputs)
+            sums[line][part][output] += four[0] * from[0] + four[1] * from[1] + four[2] * from[2] + four[3] * from[3];
+        }
+      }
+#endif
+  }
+
+  int outputs_ = 0;
+  int depth_ = 0;
+  int groups_ = 0;
+  std::unique_ptr<int8_t[], Release> weights_;
+  std::unique_ptr<float[], Release> scales_;
+  std::unique_ptr<float[], Release> biases_;
+  std::unique_ptr<int32_t[], Release> corrections_;
+};
+
+}  // namespace specmt

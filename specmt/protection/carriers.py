@@ -1,0 +1,105 @@
+"""Carriers: words that models copy, in place of what they would not."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from specmt.protection.lines import ProtectedLine
+from specmt.protection.pieces import Piece
+from specmt.protection.spans import Span, lacking, source
+from specmt.protection.terminology import forms
+from specmt.translation import Alternative, Translation
+from specmt.vocabulary import UNK_ID, AnyVocabulary
+
+NAMES = ("Tom", "Mary", "John", "Berlin", "Boston", "Paris", "Obama", "Peter", "Japan", "London")
+"""Carriers of spans and terms, the best first; see docs/protection.md for how they were found."""
+NUMBERS = ("12", "47", "17", "50", "100", "1995", "2013", "1990", "23", "7")
+"""Carriers of numbers."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A line with carriers, and the span that each carries."""
+
+    text: str
+    carried: dict[str, Span]
+
+    def restored(self, line: ProtectedLine, translation: Translation) -> Translation | None:
+        """The translation with everything in its place; None if something is not, which `line.missing` then knows."""
+        text = self._put_back(translation.text)
+        lost = lacking(text or translation.text, line.soft_spans, line.spans)
+        carried = {span.text for span in self.carried.values()}
+        line.missing |= {span.text for span in lost if span.text not in carried}
+        if text is None or lost:
+            return None
+        alternatives = []
+        for one in translation.n_best:
+            other = self._put_back(one.text)
+            if other is not None and not lacking(other, line.soft_spans, line.spans):
+                alternatives.append(Alternative(line.prefix + other + line.suffix, one.score))
+        whole = line.prefix + text + line.suffix
+        return replace(translation, source=line.text, text=whole, n_best=tuple(alternatives))
+
+    def _put_back(self, text: str) -> str | None:
+        """`text` with spans for carriers; None unless each carrier is there once."""
+        if not self.carried:
+            return text
+        by_form = {form: span for carrier, span in self.carried.items() for form in {carrier, *forms(carrier)}}
+        longest_first = sorted(by_form, key=len, reverse=True)
+        pattern = re.compile(rf"(?<![^\W_])(?:{'|'.join(map(re.escape, longest_first))})(?![^\W_])")
+        found = Counter(by_form[form] for form in pattern.findall(text))
+        if found != Counter(self.carried.values()):
+            return None
+        return pattern.sub(lambda match: self._filled(by_form[match[0]], match[0]), text)
+
+    def _filled(self, span: Span, form: str) -> str:
+        """What takes a carrier's place; an element whose content was its own carrier takes that between its tags."""
+        if span.translated and span.translated in self.carried:
+            opening, _, closing = span.text.partition(span.content)
+            return opening + form + closing
+        return span.target
+
+
+class Carriers:
+    """Those carriers that a vocabulary has."""
+
+    def __init__(self, vocabulary: AnyVocabulary) -> None:
+        self._names, self._numbers = (
+            [word for word in words if UNK_ID not in vocabulary.encode(word)] for words in (NAMES, NUMBERS)
+        )
+
+    def attempt(self, line: ProtectedLine, number: int) -> Attempt | None:
+        """Attempt `number`, from 0: the line with carriers in place of what needs them.
+
+        At first, an element stands as its content, and its tags go around that content's translation. None where only
+        pieces are left to try.
+        """
+        if any(span.kind == "tag" for span in line.spans) or not any(Piece.of(part).core for part in line.texts):
+            return None  # a tag without its pair parts the text; and where there is none, nothing is to be translated
+        names, numbers = self._free(line, self._names, number), self._free(line, self._numbers, number)
+        texts, carried = [], {}
+        for part in line.parts:
+            if isinstance(part, str) or (part.is_soft and part.text not in line.missing):
+                texts.append(source(part))
+                continue
+            if number == 0 and part.translated:
+                sent, carrier = part.content, part.translated
+            else:
+                free = numbers if part.kind == "number" else names
+                sent = carrier = free.pop(0) if free else ""
+            if not carrier or carrier in carried:
+                return None
+            texts.append(sent)
+            carried[carrier] = part
+        return Attempt("".join(texts), carried)
+
+    @staticmethod
+    def _free(line: ProtectedLine, words: list[str], attempt: int) -> list[str]:
+        """Carriers that stand neither in the line nor in what will be put into it; each attempt has others first."""
+        taken = " ".join([line.text, *(span.target for span in line.spans)]).casefold()
+        free = [word for word in words if word.casefold() not in taken]
+        needed = sum(not span.is_soft or span.text in line.missing for span in line.spans)
+        first = attempt * min(needed, 2) % len(free) if free else 0
+        return free[first:] + free[:first]

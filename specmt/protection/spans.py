@@ -1,0 +1,122 @@
+"""The parts of a line that are protected: how they are found in it, and looked for in a translation."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from specmt.errors import UsageError
+from specmt.protection.terminology import Terminology
+
+KINDS = ("url", "email", "tag", "placeholder", "number")
+
+_PATTERNS = {
+    "tag": r"<!--.*?-->|</?[A-Za-z][\w:-]*(?:\s[^<>]*)?/?>",
+    "url": r"(?:(?:https?|ftp|file)://|www\.)[^\s<>\"'{}|\\^`]*[^\s<>\"'{}|\\^`.,;:!?()\[\]]",
+    "email": r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
+    "placeholder": (
+        r"\{\{[^{}]*\}\}|\$\{[^{}]*\}|%\{[^{}]*\}|\{[\w.\[\]#-]*(?:![rsa])?(?::[^{}\s]*)?\}"
+        r"|(?<![\d%])%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:ll?|h)?[sdifgGxXeEuco@](?!\w)"
+        r"|(?<![\w%])%[A-Z_][A-Z0-9_]*%|(?<![\w%])%\d+(?!\w)|\$[A-Za-z_]\w*|&(?:[A-Za-z]\w*|#\d+);"
+    ),
+    "number": r"(?<![\w.,])\d+(?:[.,:/]\d+)*(?!\w)",
+}
+_TRIGGER = re.compile(r"[\d<@{%$&]|://|www\.")
+"""What stands in every span but a term; a line without is told from others fast."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A part of a line: what it is, how it stands there, and how it must stand in the translation."""
+
+    kind: str
+    """One of `KINDS`, `term`, or `element`: an opening tag, its content and the closing tag."""
+    text: str
+    target: str
+    content: str = ""
+    """Of an element: the text between the tags, if no other span stands in it."""
+    translated: str = ""
+    """Its translation by itself."""
+
+    @property
+    def is_soft(self) -> bool:
+        """Whether it may stay in the text: it comes out right more often than not."""
+        return self.kind in {"number", "term"}
+
+    def found(self, text: str) -> int:
+        """How often `text` has it."""
+        if self.kind == "number":
+            return len(re.findall(rf"(?<!\d)(?<!\d[.,]){re.escape(self.target)}(?!\d|[.,:/]\d)", text))
+        if self.kind == "term":
+            first = self.target[0]
+            either = f"[{re.escape(first)}{re.escape(first.upper())}]" if first.islower() else re.escape(first)
+            return len(re.findall(rf"(?<!\w){either}{re.escape(self.target[1:])}(?!\w)", text))
+        return text.count(self.target)
+
+
+Parts = list["str | Span"]
+"""A line as text and spans in turn."""
+
+
+def source(part: str | Span) -> str:
+    """A part as it stands in its line."""
+    return part.text if isinstance(part, Span) else part
+
+
+def target(part: str | Span) -> str:
+    """A part as it must stand in the translation, where it is a span."""
+    return part.target if isinstance(part, Span) else part
+
+
+class SpanFinder:
+    """Finds spans of some kinds, and terms."""
+
+    def __init__(self, kinds: Iterable[str] = KINDS, terminology: Terminology | None = None) -> None:
+        """`kinds`: of `KINDS`.
+
+        Raises:
+            UsageError: another kind.
+        """
+        kinds = list(kinds)
+        for kind in kinds:
+            if kind not in KINDS:
+                raise UsageError(f"--protect {kind}: expected none, or some of {','.join(KINDS)}")
+        self._terminology = terminology
+        patterns = {kind: pattern for kind, pattern in _PATTERNS.items() if kind in kinds and kind != "number"}
+        if terminology and terminology.targets:
+            patterns["term"] = terminology.pattern
+        if "number" in kinds:
+            patterns["number"] = _PATTERNS["number"]
+        alternatives = "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in patterns.items())
+        self._pattern = re.compile(alternatives or r"(?!)")
+
+    def any_in(self, line: str) -> bool:
+        """Whether a line has any."""
+        worth_a_look = self._terminology is not None or _TRIGGER.search(line) is not None
+        return worth_a_look and self._pattern.search(line) is not None
+
+    def parts(self, line: str) -> Parts:
+        """A line as text and spans in turn."""
+        parts: Parts = []
+        end = 0
+        for match in self._pattern.finditer(line):
+            kind, text = str(match.lastgroup), match[0]
+            target = self._terminology.target(text) if kind == "term" and self._terminology else text
+            parts += [line[end : match.start()], Span(kind, text, target)]
+            end = match.end()
+        return [part for part in [*parts, line[end:]] if part]
+
+
+def lacking(text: str, wanted: Sequence[Span], spans: Sequence[Span]) -> list[Span]:
+    """The spans of `wanted` that stand in `text` less often than there.
+
+    Numbers and terms are looked for outside the addresses and placeholders of `spans`: one that stands in such is not
+    one of the text's own.
+    """
+    prose = text
+    for span in sorted(spans, key=lambda span: -len(span.text)):
+        if span.kind in {"url", "email", "placeholder"}:
+            prose = prose.replace(span.target, " ")
+    return [span for span, count in Counter(wanted).items() if span.found(prose if span.is_soft else text) < count]

@@ -1,0 +1,90 @@
+"""How to decode, as options say it: checked once, and then only read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from specmt.bundle import DecodingDefaults
+from specmt.engines.base import AnyEngine
+from specmt.errors import UsageError
+
+REPLAY_WINDOW = 16
+REPLAY_GROUP = 8
+
+
+@dataclass(frozen=True)
+class DecodingSettings:
+    """How to decode. `strategy` is `spec`, `replay` or `ar`; `beam` > 1 and `n_best` need `ar`."""
+
+    strategy: str
+    draft_length: int
+    beta: int
+    tau: float
+    beam: int
+    length_penalty: float
+    n_best: int = 1
+    speculated_rows: int | None = None
+    """The most rows in flight with which strict speculation drafts; with more it takes plain steps. None: any."""
+    trace: bool = False
+    """Keep each iteration's draft and candidates."""
+    split: bool = True
+    """Translate the sentences of a line one by one, and split what is longer than `max_source_tokens`."""
+    max_source_tokens: int | None = None
+    """Of a segment, or without `split` of a line, which is an error if longer; None: what the model was trained on."""
+    guards: bool = True
+    """End translations that repeat themselves, copy what the model does not know (`specmt.guards`)."""
+    align: bool = False
+    """Find the source word of each target word."""
+    reproducible: bool = False
+    """Whether no translation depends on what is decoded beside it. `ar` then is `replay`, which always is so."""
+    replay_window: int = REPLAY_WINDOW
+    """Tokens of a row that are replayed at a time."""
+    replay_group: int = REPLAY_GROUP
+    """Rows of every pass of fixed shape."""
+    in_flight: bool = True
+    """Whether new sentences enter while others are being decoded."""
+
+    @classmethod
+    def from_defaults(cls, defaults: DecodingDefaults) -> DecodingSettings:
+        """Relaxed `spec` as the bundle's manifest has it."""
+        return cls("spec", defaults.draft_length, defaults.beta, defaults.tau, 1, defaults.length_penalty)
+
+    def strict(self) -> DecodingSettings:
+        """The same with beta = 1: the very tokens of `ar` greedy."""
+        return replace(self, beta=1)
+
+    @property
+    def always_reproducible(self) -> bool:
+        """Whether every line is decoded reproducibly, asked or not."""
+        return self.reproducible or self.strategy == "replay"
+
+    def checked(self, engine: AnyEngine) -> DecodingSettings:
+        """These settings, if they make sense.
+
+        Raises:
+            UsageError: settings that contradict one another or that the engine cannot do.
+        """
+        if self.strategy not in {"spec", "replay", "ar"}:
+            raise UsageError(f"--strategy: {self.strategy!r} is none of spec, replay, ar")
+        if min(self.replay_window, self.replay_group) < 1:
+            raise UsageError("--replay-window and --replay-group are at least 1")
+        if self.reproducible and self.beam > 1:
+            raise UsageError("--reproducible: not with --beam")
+        if min(self.beta, self.beam, self.n_best) < 1 or not 0 <= self.tau <= math.inf:
+            raise UsageError("--beta, --beam and --n-best are at least 1, and --tau is not negative")
+        if self.max_source_tokens is not None and self.max_source_tokens < 1:
+            raise UsageError("--max-source-tokens is at least 1")
+        if not math.isfinite(self.length_penalty):
+            raise UsageError(f"--length-penalty: {self.length_penalty} is not a finite number")
+        if self.strategy != "ar" and (self.beam > 1 or self.n_best > 1):
+            raise UsageError(
+                "--beam and --n-best need --strategy ar: speculation and replay keep one hypothesis a sentence"
+            )
+        if self.n_best > self.beam:
+            raise UsageError(f"--n-best {self.n_best} needs --beam {self.n_best} or more")
+        if self.strategy == "spec" and not engine.max_draft_length:
+            raise UsageError("this model has no drafter: it decodes with --strategy ar only")
+        if self.strategy == "spec" and not 1 <= self.draft_length <= engine.max_draft_length:
+            raise UsageError(f"--draft-length: this model drafts 1 to {engine.max_draft_length} tokens")
+        return self

@@ -1,0 +1,57 @@
+"""What a line became: its text, what the text was made of, and how sure the verifier was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from specmt.alignment import Pairs
+from specmt.decoding import Iteration, ReplayCounts
+from specmt.guards import LineWarning
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One translation of an n-best list, with its length-normalised log-probability."""
+
+    text: str
+    score: float
+    ids: tuple[int, ...] = ()
+    token_log_probs: tuple[float, ...] = ()
+    """Nats, one a token."""
+    alignment: Pairs = ()
+    """Source and target words, see `Aligner`; found when asked for."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One line's translation. A blank line has no tokens, no iterations and an empty text.
+
+    A line of several segments has their tokens and iterations one after the other, each with its end-of-sentence.
+    """
+
+    index: int
+    source: str
+    text: str
+    score: float
+    """Log-probability (nats) over length (tokens) to the power of the length penalty; for several segments the mean
+    of theirs, weighted by source tokens."""
+    ids: tuple[int, ...] = ()
+    iterations: tuple[Iteration, ...] = ()
+    n_best: tuple[Alternative, ...] = ()
+    """All alternatives asked for, the best (this translation) first; empty when one was asked for."""
+    source_ids: tuple[int, ...] = ()
+    """Of all segments, without end-of-sentence."""
+    token_log_probs: tuple[float, ...] = ()
+    """Nats, one an id."""
+    segments: int = 1
+    """Parts that the line was decoded in."""
+    warnings: tuple[LineWarning, ...] = ()
+    alignment: Pairs = ()
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """What came with the line and passes through."""
+    unplaced: tuple[str, ...] = ()
+    """What should have come out unchanged, or terms, that the text does not have; see `protection`."""
+    replay: ReplayCounts | None = None
+    """What was replayed; None where nothing is."""

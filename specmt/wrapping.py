@@ -1,0 +1,52 @@
+"""What is done to a line before and after its translation, by what knows nothing of how it is translated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from specmt.inputs import InputLine
+from specmt.translation import Translation
+
+Run = Callable[[Iterable[Sequence[str]]], Iterator[Translation]]
+"""Translates chunks of lines, one translation a line, in order."""
+
+
+class Wrapper(Protocol):
+    """What is done to a line around its translation; see `protection`."""
+
+    def before(self, line: str) -> tuple[str, Any]:
+        """What to translate for a line, perhaps nothing, and what `after` needs to know; None: nothing to do then."""
+
+    def after(self, prepared: Any, translation: Translation, run: Run) -> Translation:  # noqa: ANN401
+        """The line's translation; `run` translates more where that is needed."""
+
+
+class Wrapping:
+    """Takes the lines of a stream through a wrapper, if there is one.
+
+    One thread enters lines, another may let them leave.
+    """
+
+    def __init__(self, wrapper: Wrapper | None, again: Run) -> None:
+        self._wrapper, self._again = wrapper, again
+        self._entered: dict[int, tuple[InputLine, Any]] = {}
+
+    def enter(self, index: int, line: InputLine) -> InputLine:
+        """What is to be translated for a line."""
+        if self._wrapper is None:
+            return line
+        text, prepared = self._wrapper.before(line.text)
+        if prepared is None:
+            return line
+        self._entered[index] = line, prepared
+        return replace(line, text=text)
+
+    def leave(self, translation: Translation) -> Translation:
+        """The line's translation, made of that of what entered."""
+        if self._wrapper is None or translation.index not in self._entered:
+            return translation
+        line, prepared = self._entered.pop(translation.index)
+        made = self._wrapper.after(prepared, translation, self._again)
+        return replace(made, index=translation.index, source=line.text, fields=line.fields)

@@ -1,0 +1,132 @@
+"""What cannot be converted is refused in one line."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from argparse import Namespace
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from foreign import Foreign, changed
+from torch import Tensor
+
+from specmt.conversion import Conversion, convert
+from specmt.dictionaries import Dictionary
+from specmt.errors import InputError
+
+pytestmark = [
+    pytest.mark.skipif(find_spec("fairseq") is None, reason="needs fairseq"),
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),
+]
+
+
+def _positions(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return state | {"encoder.embed_positions.weight": torch.zeros(9, 16)}
+
+
+REFUSED: dict[str, tuple[dict[str, Any], Callable[[dict[str, Tensor]], dict[str, Tensor]], str]] = {
+    "learned positions": ({"encoder_learned_pos": True}, dict, "learned positions (encoder_learned_pos)"),
+    "learned positions, unsaid": ({}, _positions, "encoder.embed_positions.weight has no place in a plain transformer"),
+    "adaptive softmax": ({"adaptive_softmax_cutoff": [9]}, dict, "adaptive softmax (adaptive_softmax_cutoff)"),
+    "layer norm of embeddings": ({"layernorm_embedding": True}, dict, "layer norm of embeddings"),
+    "no positions": ({"no_token_positional_embeddings": True}, dict, "no positions"),
+    "no cross-attention": ({"no_cross_attention": True}, dict, "does not read the source"),
+    "activation": ({"activation_fn": "gelu_accurate"}, dict, "activation_fn gelu_accurate cannot be converted"),
+    "mixture": ({"task": "translation_moe"}, dict, "trained for the task translation_moe"),
+    "language model": ({"arch": "transformer_lm_big"}, dict, "a model of architecture transformer_lm_big"),
+    "mask-predict": ({"arch": "cmlm_transformer"}, dict, "a model of architecture cmlm_transformer"),
+    "convolutions": ({"arch": "fconv_wmt_en_de"}, dict, "a model of architecture fconv_wmt_en_de"),
+    "alignment": ({"arch": "transformer_wmt_en_de_big_align"}, dict, "transformer_wmt_en_de_big_align"),
+    "heads": ({"decoder_attention_heads": 3}, dict, "width must be a multiple of heads"),
+    "a layer less": (
+        {},
+        lambda state: {name: part for name, part in state.items() if "encoder.layers.0" not in name},
+        "layers of the encoder are missing",
+    ),
+    "a tensor less": (
+        {},
+        lambda state: {name: part for name, part in state.items() if name != "decoder.layers.1.fc2.bias"},
+        "decoder.layers.1.fc2.bias is missing",
+    ),
+    "another size": ({}, lambda state: state | {"decoder.layers.1.fc2.bias": torch.zeros(3)}, "has shape [3]"),
+    "not a number": ({}, lambda state: state | {"decoder.layers.1.fc2.bias": torch.full((16,), np.nan)}, "no finite"),
+    "projected output": (
+        {},
+        lambda state: state | {"decoder.project_out_dim.weight": torch.zeros(16, 16)},
+        "decoder.project_out_dim.weight has no place",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_the_engines_do_not_compute_is_refused_in_one_line(what: str, plain: Foreign, tmp_path: Path) -> None:
+    settings, change, message = REFUSED[what]
+    path = changed(plain, tmp_path, settings, change(plain.state))
+    with pytest.raises(InputError) as caught:
+        convert(Conversion(path), tmp_path / "bundle", None)
+    assert str(caught.value).startswith(f"{path}: ") and message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "bundle").exists()
+
+
+class Harmful:
+    """What an attacker would put into a checkpoint."""
+
+    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
+        return os.system, ("touch harmed",)
+
+
+def test_no_code_in_a_checkpoint_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"args": Namespace(), "model": {}, "extra_state": Harmful()}, tmp_path / "bad.pt")
+    with pytest.raises(InputError, match=r"not read: only tensors, numbers and settings are, and it holds .*system"):
+        convert(Conversion(tmp_path / "bad.pt"), tmp_path / "bundle", None)
+    assert not (tmp_path / "harmed").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", b"PK\x03\x04junk", pickle.dumps({"model": 1}), pickle.dumps([1])])
+def test_what_is_no_checkpoint_is_one_line(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.pt").write_bytes(content)
+    with pytest.raises(InputError, match=r"x\.pt: not ") as caught:
+        convert(Conversion(tmp_path / "x.pt"), tmp_path / "bundle", None)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_one_line(plain: Foreign, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.pt: no such file or directory$"):
+        convert(Conversion(tmp_path / "none.pt"), tmp_path / "bundle", None)
+    with pytest.raises(InputError, match=r"dict\.txt: no such file or directory$"):
+        convert(Conversion(plain.path, source_dictionary=tmp_path / "dict.txt"), tmp_path / "bundle", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("w4 1\n", "5 symbols with the four special ones, but the checkpoint has 96"),
+        ("w4 1\nw4 1\n", "line 2: 'w4' stands there twice"),
+        ("w4\n", "line 1: not a symbol and its count"),
+        ("w4 many\n", "line 1: not a symbol and its count"),
+    ],
+)
+def test_a_dictionary_that_does_not_fit_is_one_line(text: str, message: str, plain: Foreign, tmp_path: Path) -> None:
+    (tmp_path / "dict.txt").write_text(text)
+    with pytest.raises(InputError, match=r"dict\.txt") as caught:
+        convert(Conversion(plain.path, target_dictionary=tmp_path / "dict.txt"), tmp_path / "bundle", None)
+    assert str(caught.value).endswith(message)
+
+
+def test_a_dictionary_gives_the_ids_that_fairseq_gives(tmp_path: Path) -> None:
+    from fairseq.data import Dictionary as FairseqDictionary
+
+    text = "a 5\n▁b 3\nc\u2028d 2\na 1 #fairseq:overwrite\n\u00e9 0\nmadeupword0000 0\n"
+    (tmp_path / "dict.txt").write_text(text, encoding="utf-8")
+    theirs, ours = FairseqDictionary.load(str(tmp_path / "dict.txt")), Dictionary(text, "dict.txt")
+    words = ["a", "▁b", "c\u2028d", "é", "x", "<unk>", "</s>", "madeupword0000"]
+    assert ours.symbols == theirs.symbols
+    assert ours.ids(words) == [theirs.index(word) for word in words]
