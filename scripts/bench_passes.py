@@ -1,9 +1,9 @@
 """What each pass costs by draft length, for three sizes of random pairs, beside CTranslate2's step at the same sizes.
 
 Times are in milliseconds on one core: medians over rounds in which every pass is run once, so that a busy neighbour
-slows all of them alike. Weights do not change the cost, so random ones do: exported for
-us, as a fairseq checkpoint through CTranslate2's own converter for it (with `--checkpoint`, whose settings serve as
-a template). Also how many tokens the given bundle emits at each draft length, to turn passes into time a token.
+slows all of them alike. Weights do not change the cost, so random ones do: exported for us, as a fairseq checkpoint
+through CTranslate2's own converter for it (with `--checkpoint`, whose settings serve as a template). Also how many
+tokens the given bundle emits at each draft length, to turn passes into time a token.
 
     python scripts/bench_passes.py [--checkpoint FILE] [--bundle DIR] [--quick]
 """

@@ -19,10 +19,10 @@ def engine_for(bundle: Bundle, device: str = "cpu", precision: str = "fp32") -> 
         return "torch", "a GPU or bf16 is asked for"
     if bundle.has_ranges and native_library.is_built():
         return "native", "the model has ranges, and the engine is compiled here"
-    why_not = "the native engine is not compiled here" if bundle.has_ranges else "the model has no ranges"
     if bundle.has_graphs:
+        why_not = "the native engine is not compiled here" if bundle.has_ranges else "the model has no ranges"
         return "onnx", f"{why_not}; the model has graphs"
-    return "torch", f"{why_not}; nor has the model graphs; `specmt export {bundle.path}` writes both"
+    return "torch", f"the model has no graphs, or no ranges and an engine for them; see `specmt export {bundle.path}`"
 
 
 def load_translator(
