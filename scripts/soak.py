@@ -1,21 +1,26 @@
 """Many lines through one `specmt translate`: memory and throughput must stay flat.
 
-Run as `python scripts/soak.py`. The lines of the test sets are written to the process again and again, its resident
-memory is read from /proc (Linux) at every tenth of them.
+Run as `python scripts/soak.py`. The lines of the test sets are written to the process again and again; its resident
+memory is read from /proc (Linux) every hundred lines. What counts is the median of each tenth: single readings rise and
+fall with the batch that is under way.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ("multi30k.test2016.de", "tatoeba.test.de")
+EVERY = 100
+"""Lines between two readings."""
 
 
 def main() -> None:
@@ -32,14 +37,24 @@ def main() -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as run:
         assert run.stdin is not None and run.stdout is not None
         threading.Thread(target=feed, args=(run.stdin, sources, chosen.lines), daemon=True).start()
-        marks = measure(run, chosen.warm_up, (chosen.lines - chosen.warm_up) // 10)
+        tenths = measure(run, chosen.warm_up, (chosen.lines - chosen.warm_up) // 10)
         if run.wait():
             sys.exit(f"exit code {run.returncode}")
-    memory = [megabytes for _, megabytes in marks]
-    speeds = [speed for speed, _ in marks[1:]]
-    growth = 100 * (max(memory) - memory[0]) / memory[0]
-    print(f"memory after warm-up {memory[0]:.0f} MB, at most {max(memory):.0f} MB later: {growth:+.1f} %")
+    medians, peaks, speeds = ([getattr(one, name) for one in tenths] for name in ("median", "peak", "speed"))
+    for name, values in (("median", medians), ("peak", peaks)):
+        growth = (100 * (value - values[0]) / values[0] for value in (min(values), max(values)))
+        later = " to ".join(f"{one:+.1f} %" for one in growth)
+        print(f"memory, {name} of the first tenth {values[0]:.1f} MB; of the others {later}")
     print(f"lines a CPU second: {min(speeds):.0f} to {max(speeds):.0f}")
+
+
+@dataclass(frozen=True)
+class Tenth:
+    """Resident memory (MB) and lines a second of the process's own processor time."""
+
+    median: float
+    peak: float
+    speed: float
 
 
 def feed(stream: object, sources: list[bytes], lines: int) -> None:
@@ -49,22 +64,25 @@ def feed(stream: object, sources: list[bytes], lines: int) -> None:
             target.write(line)
 
 
-def measure(run: subprocess.Popen[bytes], first: int, every: int) -> list[tuple[float, float]]:
-    """Lines a second of the process's own processor time, and resident megabytes, at each mark."""
+def measure(run: subprocess.Popen[bytes], warm_up: int, lines: int) -> list[Tenth]:
+    """Read the output; a result for every `lines` lines after the warm-up."""
     assert run.stdout is not None
-    marks: list[tuple[float, float]] = []
-    before = 0.0
-    start = time.perf_counter()
+    tenths: list[Tenth] = []
+    memory: list[float] = []
+    start, before = time.perf_counter(), 0.0
     for number, _ in enumerate(run.stdout, start=1):
-        if number >= first and (number - first) % every == 0:
-            seconds, megabytes = usage(run.pid)
-            speed = every / (seconds - before)
-            before = seconds
-            marks.append((speed, megabytes))
-            clock = time.perf_counter() - start
-            rate = "" if len(marks) == 1 else f", {speed:.0f} lines a CPU second"
-            print(f"{number} lines, {clock:.0f} s, {megabytes:.1f} MB{rate}", flush=True)
-    return marks
+        if number % EVERY == 0:
+            memory.append(usage(run.pid)[1])
+        if number < warm_up or (number - warm_up) % lines:
+            continue
+        seconds = usage(run.pid)[0]
+        if number > warm_up:
+            tenths.append(Tenth(statistics.median(memory), max(memory), lines / max(seconds - before, 0.01)))
+            last, clock = tenths[-1], time.perf_counter() - start
+            found = f"median {last.median:.1f} MB, at most {last.peak:.1f} MB, {last.speed:.0f} lines a CPU second"
+            print(f"{number} lines, {clock:.0f} s: {found}", flush=True)
+        memory, before = [], seconds
+    return tenths
 
 
 def usage(pid: int) -> tuple[float, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import traceback
@@ -11,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from specmt import __version__
+from specmt import __version__, standard_streams
 from specmt.commands.convert import convert
 from specmt.commands.evaluate import evaluate
 from specmt.commands.explain import explain
@@ -105,13 +104,10 @@ def _one_line(error: BaseException) -> tuple[str, int]:
 def main() -> NoReturn:
     """Run the command line; the only place where an error becomes a line and an exit code."""
     signal.signal(signal.SIGTERM, _terminated)
+    standard_streams.prepare()
     try:
         status = app(standalone_mode=False) or 0
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has gone: nothing more can be said on stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        status = 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         status = 128 + signal.SIGINT
     except Exception as error:
@@ -120,4 +116,5 @@ def main() -> NoReturn:
         text, status = _one_line(error)
         if text:
             print("specmt:", " ".join(text.split()), file=sys.stderr)
+    standard_streams.leave()
     sys.exit(status)

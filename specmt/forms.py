@@ -56,7 +56,7 @@ class Form:
 
     def _jsonl(self, translation: Translation) -> str:
         record: dict[str, Any] = {
-            **translation.fields,
+            **{key: value for key, value in translation.fields.items() if key not in _SAID_OF_SOME},
             "source": translation.source,
             "translation": translation.text,
             "score": translation.score,
@@ -105,6 +105,10 @@ class Form:
     @staticmethod
     def _pieces(ids: Sequence[int], piece: Callable[[int], str]) -> str:
         return " ".join(piece(id_) for id_ in ids if id_ != EOS_ID)
+
+
+_SAID_OF_SOME = frozenset({"segments", "warnings", "unplaced", "replay", "alignment", "n_best"})
+"""Fields of some lines only: in a line of input they are another translation's, and do not pass through."""
 
 
 def _best(translation: Translation) -> Alternative:

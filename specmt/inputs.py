@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -82,13 +84,29 @@ def _decoded(line: bytes, name: str, number: int, replace_errors: bool) -> str:
 
 def _without_surrogates(text: str, place: str, replace_errors: bool) -> str:
     """JSON can write halves of characters, which no text has."""
+    if is_text(text):
+        return text
+    if not replace_errors:
+        raise InputError(f"{place}: `source` has half a surrogate pair; mend it, or use --errors replace")
+    return text.encode("utf-16", errors="surrogatepass").decode("utf-16", errors="replace")
+
+
+def is_text(text: str) -> bool:
+    """Whether it has whole characters only: halves come from JSON, and from arguments that are not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        if not replace_errors:
-            raise InputError(f"{place}: `source` has half a surrogate pair; mend it, or use --errors replace") from None
-        return text.encode("utf-16", errors="surrogatepass").decode("utf-16", errors="replace")
-    return text
+        return False
+    return True
+
+
+def is_input(path: Path, source: Path | None) -> bool:
+    """Whether a path is the file that is read: `source`, or standard input where that is redirected from a file."""
+    try:
+        status = os.fstat(0) if source is None else source.stat()
+        return stat.S_ISREG(status.st_mode) and os.path.samestat(status, path.stat())
+    except OSError:  # one is not there, or closed
+        return False
 
 
 @contextmanager

@@ -204,7 +204,11 @@ def test_too_little_memory_is_one_line_and_what_was_done_is_kept(kilobytes: int)
         (("nothing",), 2, "nothing"),
         (("translate", "--beam", "many"), 2, "--beam"),
         (("translate", "--append-resume"), 2, "--append-resume needs --output FILE"),
-        (("translate", "-i", "same", "-o", "same", "--append-resume"), 2, "same is the input"),
+        (
+            ("translate", "-i", "README.md", "-o", "specmt/../README.md"),
+            2,
+            "--output: specmt/../README.md is the input",
+        ),
         (("translate", "--max-source-tokens", 0), 2, "--max-source-tokens"),
         (("translate", "-o", "/none/out.en"), 1, "/none/out.en: cannot be written: no such file or directory"),
     ],

@@ -95,3 +95,10 @@ def test_every_line_takes_as_many_lines(output_format: OutputFormat, n_best: int
     listed = replace(PLAIN, n_best=(Alternative(text, -1.0),))
     for translation in (PLAIN, BLANK, replace(PLAIN, text=text), listed):
         assert form.render(translation).count("\n") == form.lines_each
+
+
+def test_what_a_line_of_input_says_of_another_translation_does_not_pass_through() -> None:
+    stale = {"warnings": ["copied"], "segments": 2, "unplaced": ["x"], "alignment": [], "n_best": [], "replay": {}}
+    form = Form(OutputFormat.jsonl, VOCABULARY)
+    record = json.loads(form.render(replace(PLAIN, fields={"id": 1, **stale, "score": 2})))
+    assert record == {**json.loads(form.render(PLAIN)), "id": 1}

@@ -29,6 +29,7 @@ from specmt.cli_options import (
     ThreadsOption,
 )
 from specmt.commands.from_options import load, settings_of, with_replay
+from specmt.errors import UsageError
 
 if TYPE_CHECKING:
     from specmt.explanation import Explanation
@@ -66,7 +67,10 @@ def explain(
     from rich.console import Console
 
     from specmt import explanation, replay_explanation
+    from specmt.inputs import is_text
 
+    if not is_text(sentence):
+        raise UsageError("the sentence is not UTF-8")
     translator = load(model, engine, device, precision, threads)
     settings = settings_of(translator, StrategyName(strategy.value), draft_length, beta, tau, strict)
     settings = replace(settings, trace=True, split=False, max_source_tokens=sys.maxsize, guards=False)

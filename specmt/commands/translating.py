@@ -12,7 +12,7 @@ from specmt.cli_options import InputFormat, OnBadBytes
 from specmt.errors import UsageError
 from specmt.files import file_digest
 from specmt.forms import Form
-from specmt.inputs import jsonl_parser, reading, text_parser
+from specmt.inputs import is_input, jsonl_parser, reading, text_parser
 from specmt.outputs import Resumable, writing
 from specmt.protection.protection import Protection
 from specmt.protection.terminology import Terminology, read_terminology
@@ -28,7 +28,7 @@ class Streams:
     """Where lines come from, and where translations go; None: standard input and output.
 
     Raises:
-        UsageError: `append_resume` without a file of its own to go on with.
+        UsageError: `append_resume` without a file to go on with, or an output that is the input.
     """
 
     input: Path | None
@@ -38,12 +38,10 @@ class Streams:
     append_resume: bool
 
     def __post_init__(self) -> None:
-        if not self.append_resume:
-            return
-        if self.output is None:
+        if self.append_resume and self.output is None:
             raise UsageError("--append-resume needs --output FILE")
-        if self.input and self.input.resolve() == self.output.resolve():
-            raise UsageError(f"--append-resume: {self.output} is the input")
+        if self.output and is_input(self.output, self.input):
+            raise UsageError(f"--output: {self.output} is the input")
 
 
 @dataclass(frozen=True)
