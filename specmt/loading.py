@@ -39,11 +39,14 @@ def load_translator(
     Raises:
         BundleError: see `load_bundle`.
         EngineError: the device or a package is not there, or the bundle lacks what the engine runs.
+        UsageError: a precision that the engine does not have.
     """
     bundle = load_bundle(path)
     if engine == "auto":
         engine, _ = engine_for(bundle, device, precision)
     on_one_core = engine != "torch"
+    if on_one_core and precision != "fp32":
+        raise UsageError(f"--precision {precision}: the {engine} engine has 8-bit integers; leave out one of both")
     return Translator(
         _cpu_engine(bundle, device, engine) if on_one_core else _torch_engine(bundle, device, precision, threads),
         bundle.vocabulary(),

@@ -210,6 +210,7 @@ def test_too_little_memory_is_one_line_and_what_was_done_is_kept(kilobytes: int)
             "--output: specmt/../README.md is the input",
         ),
         (("translate", "--max-source-tokens", 0), 2, "--max-source-tokens"),
+        (("translate", "--engine", "onnx", "--precision", "bf16"), 2, "--precision bf16: the onnx engine"),
         (("translate", "-o", "/none/out.en"), 1, "/none/out.en: cannot be written: no such file or directory"),
     ],
 )
