@@ -173,14 +173,14 @@ def fuzz_real(rng: random.Random, count: int, engine: str) -> None:
     print(f"real: {done} lines in, {done} lines out in {turn} runs, nothing on stderr", flush=True)
 
 
-def fuzz_bundles(rng: random.Random, count: int, engine: str, resigned: bool) -> None:
-    """Damaged copies of the model."""
-    command = ("translate", "-q", "--engine", engine, "--strict")
+def fuzz_bundles(rng: random.Random, count: int, model: Path, engine: str, resigned: bool) -> None:
+    """Damaged copies of a model."""
+    command = ("translate", "-q", "--engine", engine)
     outcomes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         for number in range(count):
             copy = Path(folder) / str(number)
-            shutil.copytree(MODEL, copy)
+            shutil.copytree(model, copy)
             names = sorted(path.name for path in copy.iterdir() if path.suffix != ".md")
             name = rng.choice([name for name in names if not (resigned and name == MANIFEST)])
             damage(rng, copy / name)
@@ -188,6 +188,8 @@ def fuzz_bundles(rng: random.Random, count: int, engine: str, resigned: bool) ->
                 resign(copy, name)
             run = specmt(*command, "-m", str(copy), stdin=b"Ein Hund schl\xc3\xa4ft.\n")
             lines = run.stderr.decode(errors="replace").splitlines()
+            if lines and lines[0].endswith(": decoding with --strategy ar"):
+                lines = lines[1:]  # a converted model has no drafter
             tidy = run.returncode == 0 or (run.returncode == 1 and len(lines) == 1 and "unexpected" not in lines[0])
             allowed = tidy if resigned else tidy and run.returncode == 1
             if not allowed:
@@ -242,12 +244,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.add_argument(f"--{name}", type=int, default=count)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--engine", default="auto")
+    parser.add_argument("--model", type=Path, default=MODEL, help="that is damaged")
     options = parser.parse_args(arguments)
     start = time.perf_counter()
     fuzz_scripted(random.Random(options.seed), options.scripted)
     fuzz_real(random.Random(options.seed + 1), options.real, options.engine)
-    fuzz_bundles(random.Random(options.seed + 2), options.bundles, options.engine, resigned=False)
-    fuzz_bundles(random.Random(options.seed + 3), options.resigned, options.engine, resigned=True)
+    fuzz_bundles(random.Random(options.seed + 2), options.bundles, options.model, options.engine, resigned=False)
+    fuzz_bundles(random.Random(options.seed + 3), options.resigned, options.model, options.engine, resigned=True)
     print(f"{time.perf_counter() - start:.0f} s")
 
 
