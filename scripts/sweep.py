@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from statistics import median
 from typing import Any
 
 import benchmarking
@@ -256,8 +257,8 @@ def batches(translator: Translator, lines: Sequence[str], batch_size: int, round
         for length in TRIED_LENGTHS
         if length <= longest
     }
-    found = race({str(length): run for length, run in tried.items()}, [lines], 1, clock)
-    best = min(tried, key=lambda length: found[str(length)][0])
+    found = race({str(length): run for length, run in tried.items()}, [lines], rounds, clock)
+    best = min(tried, key=lambda length: median(found[str(length)]))
     runs = {
         "ar": translating(translator, replace(spec, strategy="ar"), batch_size),
         "strict": translating(translator, spec.strict(), batch_size),

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from benchmarking import CORPORA, ROOT, with_range
@@ -114,10 +115,15 @@ def signatures(section: Section) -> str:
 
 
 def comparisons(section: Section) -> str:
-    """A row a test set and pair of systems."""
+    """A row a test set and pair of systems; the same pair the other way round is left out."""
     rows = []
     for corpus, part in on(section, "quality").items():
+        shown: set[frozenset[str]] = set()
         for one in part["comparisons"]:
+            names = frozenset((one["system"], one["baseline"]))
+            if names in shown:
+                continue
+            shown.add(names)
             interval = f"{one['low']:+.2f} to {one['high']:+.2f}"
             pair = f"{one['system']} less {one['baseline']}"
             chance = "the same text" if one["p_value"] is None else f"{one['p_value']:.3f}"
@@ -205,7 +211,7 @@ def papers(section: Section) -> str:
     def fastest(way: str) -> Iterator[str]:
         for timed in seconds.values():
             names = [name for name in timed if name.startswith(f"{way}, k ")]
-            best = max(names, key=lambda name: sorted(speedups(timed, name))[len(timed[name]) // 2])
+            best = max(names, key=lambda name: median(speedups(timed, name)))
             yield f"{speedup(timed, best)}, k = {best.rpartition(' ')[2]}"
 
     rows = [
@@ -266,16 +272,15 @@ def _draw_lengths(axes: Axes, section: Section) -> None:
     for corpus in on(section, "speed"):
         found = by_number(section, corpus, "draft length")
         for way, line in (("strict", "-"), ("default", ":")):
-            label = corpus if way == "strict" else None
-            axes.plot(list(found), [part[way] for part in found.values()], line, color=COLOURS[corpus], label=label)
+            axes.plot(list(found), [part[way] for part in found.values()], line, color=COLOURS[corpus])
     axes.set(title="Emitted tokens by draft length", xlabel="k (dotted: relaxed)", ylabel="mean emitted tokens")
-    axes.legend(frameon=False)
 
 
 def _draw_positions(axes: Axes, section: Section) -> None:
     for corpus in on(section, "speed"):
         shares = _longest(section, corpus)["acceptance_by_position"]
-        axes.plot(range(1, len(shares) + 1), shares, ".-", color=COLOURS[corpus])
+        axes.plot(range(1, len(shares) + 1), shares, ".-", color=COLOURS[corpus], label=corpus)
+    axes.legend(frameon=False)
     axes.set(title="Accepted drafts, strict", xlabel="slot, and all before it", ylabel="share of drafts", ylim=(0, 1))
 
 
@@ -309,7 +314,7 @@ def _draw_batches(axes: Axes, section: Section) -> None:
 
 def _with_ranges(axes: Axes, places: Sequence[int], rounds: Sequence[Sequence[float]], corpus: str) -> None:
     """Medians as a line, the range of rounds around it."""
-    middles = [sorted(values)[len(values) // 2] for values in rounds]
+    middles = [median(values) for values in rounds]
     axes.plot(places, middles, ".-", color=COLOURS[corpus], label=corpus)
     axes.fill_between(
         places, list(map(min, rounds)), list(map(max, rounds)), color=COLOURS[corpus], alpha=0.15, linewidth=0
@@ -327,7 +332,7 @@ def _draw_grid(axes: Axes, section: Section) -> None:
             axes.plot(gains, losses, marker=marker, markersize=3.5, linewidth=0.7, color=COLOURS[corpus])
     axes.set(
         title="Relaxed against strict",
-        xlabel="more emitted tokens (β: ○ 2, △ 3, □ 5; τ along the line)",
+        xlabel="more emitted tokens (β: ○ 2, △ 3, □ 5)",
         ylabel="BLEU less strict's",
     )
 

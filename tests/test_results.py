@@ -137,10 +137,16 @@ def section() -> dict[str, Any]:
     one = {"bleu": 40.0, "chrf": 60.0, "emitted": 2.5, "bleu_signature": "B", "chrf_signature": "C"}
     strategies = {name: {**one, "differing_from_ar": 3} for name in ("ar", "beam 5", "strict", "default")}
     comparison = {"baseline": "ar", "system": "default", "delta": -0.25, "low": -0.5, "high": 0.125, "p_value": 0.25}
+    turned = {**comparison, "baseline": "default", "system": "ar", "delta": 0.25}
     classes = [{"from": 1, "to": 5, "lines": 12, "strict": 2.0, "default": 2.5}]
     classes.append({"from": 41, "to": None, "lines": 11, "strict": 3.0, "default": 3.5})
     parts: dict[str, Any] = {
-        "quality": {"lines": 9, "strategies": strategies, "comparisons": [comparison], "by_source_tokens": classes}
+        "quality": {
+            "lines": 9,
+            "strategies": strategies,
+            "comparisons": [comparison, turned],
+            "by_source_tokens": classes,
+        }
     }
     grid = sweep.grid(settings_of(2))
     parts |= {f"grid/{name}": one for name in grid}
@@ -183,6 +189,7 @@ def test_a_speedup_is_of_times_within_one_round() -> None:
 def test_a_difference_stands_with_its_interval_and_sign() -> None:
     text = write_results.comparisons(section())
     assert row(text, "| Tatoeba") == "| Tatoeba test | default less ar | -0.25 | -0.50 to +0.12 | 0.250 |"
+    assert text.count("Tatoeba") == 1, "not once more the other way round"
 
 
 def test_tables_by_draft_length_slot_source_and_batch_size() -> None:
