@@ -41,11 +41,13 @@ test: .venv/.dev  ## run the tests
 check: .venv/.dev  ## ruff, the format, strict types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror specmt/native/*.cc specmt/native/*.h
 	$(BIN)/mypy
 
 format: .venv/.dev  ## put imports and layout right
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/clang-format -i specmt/native/*.cc specmt/native/*.h
 
 bench: .venv/.dev  ## measure what has not been measured, and write docs/benchmarks.md (minutes; see above)
 	$(BIN)/python -c 'import ctranslate2' 2> /dev/null || $(PIP_INSTALL) --editable '.[bench]'

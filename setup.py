@@ -21,7 +21,8 @@ try:
 except ImportError:  # before setuptools 70.1
     from wheel.bdist_wheel import bdist_wheel
 
-SOURCE = Path("specmt/native")
+FOLDER = Path("specmt/native")
+SOURCES = sorted(str(path) for path in FOLDER.glob("*.cc"))
 FLAGS = ["-std=c++17", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-Wno-psabi"]
 X86 = platform.machine().lower() in {"x86_64", "amd64"}
 LEVELS = {"any": []} | (
@@ -40,10 +41,10 @@ class BuildNative(build_ext):
 
     def run(self) -> None:
         """Compile what can be compiled."""
-        folder = (Path() if self.inplace else Path(self.build_lib)) / SOURCE
+        folder = (Path() if self.inplace else Path(self.build_lib)) / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         for level, flags in LEVELS.items():
-            command = [*shlex.split(os.environ.get("CXX") or "c++"), *FLAGS, *flags, *map(str, SOURCE.glob("*.cc"))]
+            command = [*shlex.split(os.environ.get("CXX") or "c++"), *FLAGS, *flags, *SOURCES]
             target = folder / f"specmt-{level}.so"
             try:
                 subprocess.run([*command, "-o", f"{target}.new"], check=True)
@@ -69,6 +70,6 @@ class WheelForAnyPython(bdist_wheel):
 
 
 setup(
-    ext_modules=[Extension("specmt.native", [])],
+    ext_modules=[Extension("specmt.native", SOURCES, depends=[str(path) for path in FOLDER.glob("*.h")])],
     cmdclass={"build_ext": BuildNative, "bdist_wheel": WheelForAnyPython},
 )

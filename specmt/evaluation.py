@@ -167,14 +167,14 @@ def evaluate(
         _time(translator, _spread(sources, max(WARM_UP_LINES, batch_size)), settings, batch_size)
     report(f"warmed up {', '.join(chosen)}")
 
-    outputs: dict[str, _Output] = {}
+    outputs: dict[str, Output] = {}
     timings: dict[str, list[_Timing]] = {name: [] for name in chosen}
     for done in range(repeats):
         for name in _rotated(list(chosen), done):
             translations, timing = _time(translator, sources, chosen[name], batch_size)
             report(f"round {done + 1} of {repeats}: {name} took {timing.seconds:.2f} s")
             timings[name].append(timing)
-            outputs.setdefault(name, _Output.of(translations))
+            outputs.setdefault(name, Output.of(translations))
 
     latencies = timings
     if batch_size > 1:
@@ -277,7 +277,7 @@ def _synchronise() -> None:
 
 
 @dataclass(frozen=True)
-class _Output:
+class Output:
     """What of a pass is measured; `drafted`, `accepted`, `emitted`: tokens of each iteration, shape (iterations,)."""
 
     texts: list[str]
@@ -288,7 +288,8 @@ class _Output:
     replay: ReplayCounts | None
 
     @classmethod
-    def of(cls, translations: Iterable[Translation]) -> _Output:
+    def of(cls, translations: Iterable[Translation]) -> Output:
+        """Gather it from translations."""
         translations = list(translations)
         iterations = [iteration for translation in translations for iteration in translation.iterations]
         return cls(
@@ -300,7 +301,12 @@ class _Output:
             ReplayCounts.total(one.replay for one in translations if one.replay),
         )
 
+    def mean_emitted_tokens(self) -> float:
+        """Tokens an iteration, recovered or bonus token included, end-of-sentence counted."""
+        return float(self.emitted.mean())
+
     def acceptance_by_position(self) -> tuple[float, ...]:
+        """For each slot, of the iterations that drafted it, the share (0–1) that accepted it."""
         slots = range(self.drafted.max())
         return tuple(float((self.accepted > slot).sum() / (self.drafted > slot).sum()) for slot in slots)
 
@@ -308,7 +314,7 @@ class _Output:
 def _result(
     name: str,
     settings: DecodingSettings,
-    outputs: Mapping[str, _Output],
+    outputs: Mapping[str, Output],
     timings: Mapping[str, Sequence[_Timing]],
     latencies: Sequence[_Timing],
     references: Sequence[str],
@@ -319,14 +325,14 @@ def _result(
     ratios = [ar / own for ar, own in zip(baseline_seconds, seconds, strict=True)]
     drafted = int(output.drafted.sum())
     same = [own == ar for own, ar in zip(output.texts, baseline.texts, strict=True)]
-    bleu, bleu_signature, chrf, chrf_signature = _scores(output.texts, references)
+    quality = scores(output.texts, references)
     return StrategyResult(
         strategy=name,
         settings=settings,
-        bleu=bleu,
-        bleu_signature=bleu_signature,
-        chrf=chrf,
-        chrf_signature=chrf_signature,
+        bleu=quality.bleu,
+        bleu_signature=quality.bleu_signature,
+        chrf=quality.chrf,
+        chrf_signature=quality.chrf_signature,
         seconds=median(seconds),
         seconds_min=min(seconds),
         seconds_max=max(seconds),
@@ -335,7 +341,7 @@ def _result(
         speedup_vs_ar=median(baseline_seconds) / median(seconds),
         speedup_vs_ar_min=min(ratios),
         speedup_vs_ar_max=max(ratios),
-        mean_emitted_tokens=float(output.emitted.mean()),
+        mean_emitted_tokens=output.mean_emitted_tokens(),
         acceptance_rate=int(output.accepted.sum()) / drafted if drafted else None,
         acceptance_by_position=output.acceptance_by_position(),
         emitted_histogram=tuple(np.bincount(output.emitted).tolist()),
@@ -345,14 +351,25 @@ def _result(
     )
 
 
-def _scores(texts: Sequence[str], references: Sequence[str]) -> tuple[float, str, float, str]:
+@dataclass(frozen=True)
+class Scores:
+    """BLEU and chrF, 0–100, with sacrebleu's signatures."""
+
+    bleu: float
+    bleu_signature: str
+    chrf: float
+    chrf_signature: str
+
+
+def scores(texts: Sequence[str], references: Sequence[str]) -> Scores:
+    """Compare texts with a reference each: cased, 13a tokens."""
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
     bleu, chrf = BLEU(tokenize="13a", lowercase=False), CHRF()
     bleu_score = bleu.corpus_score(texts, [references]).score
     chrf_score = chrf.corpus_score(texts, [references]).score
-    return bleu_score, str(bleu.get_signature()), chrf_score, str(chrf.get_signature())
+    return Scores(bleu_score, str(bleu.get_signature()), chrf_score, str(chrf.get_signature()))
 
 
 def _latency(milliseconds: Sequence[float]) -> Latency:

@@ -81,6 +81,8 @@ def allowed_repeats(source_repeats: int) -> int:
 
 def repeats(source_ids: Sequence[int]) -> int:
     """How often a phrase stands in a row, at most."""
+    if len(set(source_ids)) == len(source_ids):
+        return 1
     counter, most = RepeatCounter(), 1
     for id_ in source_ids:
         counter.append(id_)
@@ -95,6 +97,8 @@ def without_repeats(ids: Sequence[int], source_repeats: int) -> list[int] | None
     None where none runs away.
     """
     allowed = allowed_repeats(source_repeats)
+    if len(ids) - len(set(ids)) < allowed:  # the usual case: nothing stands more often than that
+        return None
     times = source_repeats if source_repeats > ALLOWED_REPEATS else 1
     counter, kept, place, found = RepeatCounter(), list[int](), 0, False
     while place < len(ids):

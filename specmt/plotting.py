@@ -20,7 +20,7 @@ SUFFIXES = (".png", ".svg")
 # Colours that colour-blind readers can tell apart; greys for what is compared with.
 _AR, _BEAMS, _INK, _FAINT = "#9a9a9a", ("#c4c4c4", "#b0b0b0"), "#262626", "#6f6f6f"
 _COLOURS = {"ar": _AR, "spec-strict": "#0072b2", "spec": "#e69f00"}
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -65,7 +65,7 @@ def plot(evaluation: Evaluation, path: Path) -> None:
     file_format = path.suffix.lower()[1:]
     metadata = {"Date": None} if file_format == "svg" else None
     # Without pyplot, no window system is asked for and no global state is left behind.
-    with rc_context(_STYLE), atomic_path(path) as temporary:
+    with rc_context(STYLE), atomic_path(path) as temporary:
         draw(evaluation).savefig(temporary, format=file_format, metadata=metadata)
 
 
@@ -73,7 +73,7 @@ def draw(evaluation: Evaluation) -> Figure:
     """The figure: speedup and BLEU of each strategy and, if any speculates, a histogram of emitted tokens."""
     from matplotlib import rc_context
 
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         return _draw(evaluation)
 
 

@@ -48,12 +48,11 @@ class Segmenter:
         """The segments of a line that have tokens; none for a blank line. Line feeds inside end a segment."""
         segments: list[Segment] = []
         for text in self._sentences(line):
-            for part in self._fitting(text):
+            for part, ids in self._fitting(text):
                 stripped = part.strip()
                 before, _, behind = part.partition(stripped) if stripped else (part, "", "")
                 if segments and before:
                     segments[-1] = replace(segments[-1], glue=_glue(segments[-1].glue + before))
-                ids = self._encode(stripped)
                 if ids:
                     segments.append(Segment(stripped, ids, glue=_glue(behind)))
         return segments
@@ -65,14 +64,14 @@ class Segmenter:
                 sentences = sentencex.segment(self._language, block)
                 yield from sentences if "".join(sentences) == block else [block]
 
-    def _fitting(self, text: str) -> Iterator[str]:
-        """Parts of a sentence that fit into the model, which together are the sentence."""
+    def _fitting(self, text: str) -> Iterator[tuple[str, list[int]]]:
+        """Parts of a sentence that fit into the model, which together are the sentence, and their ids."""
         longest = _LONGEST_PIECE * self.max_tokens
-        while (tokens := len(self._encode(text[:longest].strip()))) > self.max_tokens or len(text) > longest:
-            cut = self._cut(text[:longest], tokens)
-            yield text[:cut]
+        while len(ids := self._encode(text[:longest].strip())) > self.max_tokens or len(text) > longest:
+            cut = self._cut(text[:longest], len(ids))
+            yield text[:cut], self._encode(text[:cut].strip())
             text = text[cut:]
-        yield text
+        yield text, ids
 
     def _cut(self, text: str, tokens: int) -> int:
         """Characters up to the best place for a cut; parts are about equally long, and none is longer than allowed."""

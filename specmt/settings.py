@@ -37,7 +37,7 @@ class DecodingSettings:
     align: bool = False
     """Find the source word of each target word."""
     reproducible: bool = False
-    """Whether no translation depends on what is decoded beside it. `ar` then is `replay`, which always is so."""
+    """Whether no translation depends on what is decoded beside it. `ar` then is `replay`, where it is not so anyway."""
     replay_window: int = REPLAY_WINDOW
     """Tokens of a row that are replayed at a time."""
     replay_group: int = REPLAY_GROUP

@@ -308,10 +308,11 @@ def _input_line(line: str) -> InputLine:
 
 
 def _plan(settings: DecodingSettings, engine: AnyEngine, reproducible: bool) -> Plan:
-    """`reproducible`: whether any request may be. In an engine whose rows are exact, all of `spec` is."""
+    """`reproducible`: whether any request may be. In an engine whose rows are exact, all of `ar` and `spec` is."""
     group, in_flight = settings.replay_group, settings.in_flight
     if settings.strategy != "spec":
-        strategy = Replay(settings.replay_window, group, settings.trace) if reproducible else Greedy()
+        replays = settings.strategy == "replay" or (reproducible and not engine.row_exact)
+        strategy = Replay(settings.replay_window, group, settings.trace) if replays else Greedy()
         return Plan(strategy, None, group, in_flight)
     most_rows = settings.speculated_rows if settings.beta == 1 else None
     speculative = Speculative(settings.draft_length, settings.beta, settings.tau, settings.trace, most_rows)

@@ -82,13 +82,13 @@ def test_the_timed_span_holds_encoding_and_decoding_of_every_line_once(clock: Cl
 
 
 def test_scoring_is_outside_the_timed_span(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    scores = evaluation._scores
+    scores = evaluation.scores
 
-    def slow_scores(outputs: list[str], references: list[str]) -> tuple[float, str, float, str]:
+    def slow_scores(outputs: list[str], references: list[str]) -> evaluation.Scores:
         clock.work(1e6)
         return scores(outputs, references)
 
-    monkeypatch.setattr(evaluation, "_scores", slow_scores)
+    monkeypatch.setattr(evaluation, "scores", slow_scores)
     results = evaluate_timed(clock, SENTENCES, "ar", "spec", repeats=2)[0].results
     assert [result.seconds_max for result in results] == [8 * 22, 8 * 10]
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specmt.cli_options import ReportFormat
+from specmt.cli_options import DeviceOption, EngineName, EngineOption, Precision, PrecisionOption, ReportFormat
+from specmt.commands.from_options import load
 from specmt.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ def tune(
             show_default="what training recorded, else the sample that comes along",
         ),
     ] = None,
-    engine: Annotated[str, typer.Option(help="auto, native, onnx or torch.")] = "auto",
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")] = "cpu",
-    precision: Annotated[str, typer.Option(help="Of the torch engine: fp32 or bf16.")] = "fp32",
+    engine: EngineOption = EngineName.auto,
+    device: DeviceOption = "cpu",
+    precision: PrecisionOption = Precision.fp32,
     threads: Annotated[int, typer.Option(min=1, help="Cores used, by the torch engine.")] = 1,
     rounds: Annotated[int, typer.Option(min=1, help="Timed rounds over all draft lengths.")] = 5,
     output_format: Annotated[ReportFormat, typer.Option("--format", help="A table, or JSON for programs.")] = (
@@ -42,10 +43,9 @@ def tune(
     """
     from specmt import tuned, tuning
     from specmt.bundle import load_bundle
-    from specmt.loading import load_translator
 
     model = load_bundle(bundle)
-    translator = load_translator(bundle, device, precision, threads, engine)
+    translator = load(bundle, engine, device, precision, threads)
     lines = _lines(model, source)
     requests = tuning.requests_of(translator, lines) if lines is not None else tuning.made_up_requests(translator)
     found = tuning.tune(translator.engine, requests, _emission(translator, model, source, lines), rounds)

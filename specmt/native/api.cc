@@ -37,8 +37,8 @@ extern "C" {
 int specmt_processor_level() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl"))
+  if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
     return 2;
   if (__builtin_cpu_supports("avx2")) return 1;
 #endif
@@ -83,16 +83,14 @@ int specmt_verify(const Network* network, Row* const* rows, const int64_t* lengt
 }
 int specmt_draft(const Network* network, Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids,
                  int slots, int lattice_width, int64_t* ids, float* scores, float* transitions) {
-  return guarded([&] {
-    network->draft(rows, lengths, count, last_ids, slots, lattice_width, ids, scores, transitions);
-  });
+  return guarded(
+      [&] { network->draft(rows, lengths, count, last_ids, slots, lattice_width, ids, scores, transitions); });
 }
 int specmt_speculate(const Network* network, Row* const* rows, const int64_t* lengths, int count,
                      const int64_t* last_ids, int slots, int lattice_width, int beta, int64_t* draft, int64_t* ids,
                      float* log_probs) {
-  return guarded([&] {
-    network->speculate(rows, lengths, count, last_ids, slots, lattice_width, beta, draft, ids, log_probs);
-  });
+  return guarded(
+      [&] { network->speculate(rows, lengths, count, last_ids, slots, lattice_width, beta, draft, ids, log_probs); });
 }
 int specmt_iterate(const Network* network, Row* const* rows, int64_t* lengths, int count, int64_t* last_ids,
                    const int64_t* room, int slots, int lattice_width, int beta, float tau, int64_t end_id,

@@ -12,7 +12,9 @@ constexpr int kFirstPosition = 2;  // fairseq's: positions count from the paddin
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 constexpr int kTabledPositions = 256;
 
-const Stored& matrix_of(const Tensors& tensors, const std::string& name) { return tensors.matrices.at(name + ".weight"); }
+const Stored& matrix_of(const Tensors& tensors, const std::string& name) {
+  return tensors.matrices.at(name + ".weight");
+}
 
 // A matrix and its bias, where it has one.
 Stored linear(const Tensors& tensors, const std::string& name) {
@@ -62,7 +64,8 @@ void attend_head(const float* query, const float* keys, const float* values, int
     Floats parts[4] = {};
     int unit = 0;
     for (; unit + 4 <= units; unit += 4)
-      for (int part = 0; part < 4; ++part) parts[part] += query[unit + part] * load(block_keys + (unit + part) * kLanes);
+      for (int part = 0; part < 4; ++part)
+        parts[part] += query[unit + part] * load(block_keys + (unit + part) * kLanes);
     for (; unit < units; ++unit) parts[0] += query[unit] * load(block_keys + unit * kLanes);
     const Floats scores = ((parts[0] + parts[1]) + (parts[2] + parts[3])) * scale;
     const Floats seen = first(scores, visible - block * kLanes, kNone);
@@ -72,8 +75,7 @@ void attend_head(const float* query, const float* keys, const float* values, int
   const float highest = largest(top);
   Floats total{};
   for (int block = 0; block < blocks; ++block) {
-    const Floats weight =
-        first(exponential(load(weights + block * kLanes) - highest), visible - block * kLanes, 0);
+    const Floats weight = first(exponential(load(weights + block * kLanes) - highest), visible - block * kLanes, 0);
     store(weights + block * kLanes, weight);
     total += weight;
   }
@@ -200,7 +202,8 @@ Network::Network(const Architecture& architecture, const Tensors& tensors)
   const auto cross_attention = [&](const std::string& layer) {
     const std::string name = layer + ".encoder_attn";
     const Quantiser reads = quantiser(tensors, name + ".q_proj"), writes = quantiser(tensors, name + ".out_proj");
-    return Attention{named_norm(name + "_layer_norm"), reads, writes, Product({linear(tensors, name + ".q_proj")}, reads),
+    return Attention{named_norm(name + "_layer_norm"), reads, writes,
+                     Product({linear(tensors, name + ".q_proj")}, reads),
                      Product({linear(tensors, name + ".out_proj")}, writes)};
   };
   const auto feed_forward = [&](const std::string& layer) {
@@ -382,6 +385,7 @@ void Network::encode(const int64_t* ids, const int64_t* lengths, int count, Row*
   float* wide = space.wide.get(size_t(lines) * span);
   memory_.run(bytes, lines,
               [&](int line, int output, Floats values) { store(wide + size_t(line) * span + output, values); });
+  std::vector<std::unique_ptr<Row>> made;
   for (int row = 0, begin = 0; row < count; begin += int(lengths[row++])) {
     const int length = int(lengths[row]);
     auto source = std::make_shared<Source>(Source{length, std::vector<KeyValues>(layers)});
@@ -390,8 +394,9 @@ void Network::encode(const int64_t* ids, const int64_t* lengths, int count, Row*
       to.reserve(rounded_up(length, kLanes), width);
       to.fill(length, wide + size_t(begin) * span + size_t(2 * index) * width, span, width);
     }
-    rows[row] = new Row{std::move(source), std::vector<KeyValues>(layers)};
+    made.push_back(std::make_unique<Row>(Row{std::move(source), std::vector<KeyValues>(layers)}));
   }
+  for (int row = 0; row < count; ++row) rows[row] = made[row].release();
 }
 
 // A layer over `lines`, of which only those from `first` on are needed behind it; the others give keys and values.
@@ -468,9 +473,8 @@ void Network::read_window(Row* const* rows, const int64_t* lengths, int count, c
   }
   const int size = output_.product.padded_outputs();
   float* scores = space.wide.get(size_t(total) * size);
-  output_.product.run(bytes, total, [&](int line, int output, Floats values) {
-    store(scores + size_t(line) * size + output, values);
-  });
+  output_.product.run(
+      bytes, total, [&](int line, int output, Floats values) { store(scores + size_t(line) * size + output, values); });
   space.places.resize(beta);
   for (int line = 0; line < total; ++line) {
     float* of_line = scores + size_t(line) * size;
@@ -510,9 +514,8 @@ float* Network::drafted(Row* const* rows, const int64_t* lengths, int count, con
   gate_.run(bytes, lines,
             [&](int line, int output, Floats values) { store(gates + size_t(line) * rank + output, values); });
   float* scores = space.wide.get(size_t(lines) * size);
-  draft_output_.product.run(bytes, lines, [&](int line, int output, Floats values) {
-    store(scores + size_t(line) * size + output, values);
-  });
+  draft_output_.product.run(
+      bytes, lines, [&](int line, int output, Floats values) { store(scores + size_t(line) * size + output, values); });
   return scores;
 }
 
@@ -600,8 +603,8 @@ int Network::iterate(Row* const* rows, int64_t* lengths, int count, int64_t* las
         const size_t first = (size_t(row) * window + kept) * beta;
         const int64_t drafted = draft[size_t(row) * slots + kept];
         int candidate = 0;
-        while (candidate < beta && (candidates[first + candidate] != drafted ||
-                                    scores[first + candidate] < scores[first] - tau))
+        while (candidate < beta &&
+               (candidates[first + candidate] != drafted || scores[first + candidate] < scores[first] - tau))
           ++candidate;
         if (candidate == beta) break;
         take(candidate);

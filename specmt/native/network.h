@@ -13,10 +13,10 @@ namespace specmt {
 
 // As `specmt.architecture.Architecture`, in the order in which Python hands it over.
 struct Architecture {
-  int64_t vocabulary_size, width, heads, feed_forward_width, encoder_layers, decoder_layers, drafter_layers, draft_length,
-      bigram_rank, target_vocabulary_size, draft_vocabulary_size, source_vocabulary_size, tied_output, encoder_heads,
-      encoder_feed_forward_width, encoder_pre_norm, decoder_pre_norm, encoder_final_norm, decoder_final_norm,
-      scaled_embeddings, gelu;
+  int64_t vocabulary_size, width, heads, feed_forward_width, encoder_layers, decoder_layers, drafter_layers,
+      draft_length, bigram_rank, target_vocabulary_size, draft_vocabulary_size, source_vocabulary_size, tied_output,
+      encoder_heads, encoder_feed_forward_width, encoder_pre_norm, decoder_pre_norm, encoder_final_norm,
+      decoder_final_norm, scaled_embeddings, gelu;
 };
 
 // A bundle's tensors by name; the memory is the caller's and outlives the network.
@@ -129,7 +129,7 @@ class Network {
 
   const Architecture& architecture() const { return shape_; }
 
-  // A row for each of `count` sources, whose ids lie one behind the other.
+  // A row for each of `count` sources, whose ids lie one behind the other; the caller deletes it.
   void encode(const int64_t* ids, const int64_t* lengths, int count, Row** rows) const;
 
   // Reads `window` tokens of each row behind its first `lengths`; the best `beta` of each position, best first.
@@ -138,8 +138,8 @@ class Network {
 
   // Fills `slots` behind the last verified ids: of each slot the best `lattice_width` tokens, and what each gains from
   // each token before it.
-  void draft(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots,
-             int lattice_width, int64_t* ids, float* scores, float* transitions) const;
+  void draft(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots, int lattice_width,
+             int64_t* ids, float* scores, float* transitions) const;
 
   // Drafts, walks from left to right, and verifies the last id and the draft.
   void speculate(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots,
@@ -157,16 +157,16 @@ class Network {
   int heads_of_encoder() const { return shape_.encoder_heads ? shape_.encoder_heads : shape_.heads; }
   void position(int position, float* line) const;
   void embed(const Stored& table, int64_t id, float scale, int position, float* line) const;
-  void read(const float* x, int lines, const Norm& norm, bool pre_norm, const Quantiser& quantiser,
-                    uint8_t* bytes, Workspace& space) const;
+  void read(const float* x, int lines, const Norm& norm, bool pre_norm, const Quantiser& quantiser, uint8_t* bytes,
+            Workspace& space) const;
   void add(const Product& product, const uint8_t* bytes, int lines, const Norm& norm, bool pre_norm, float* x) const;
   void feed_forward(const FeedForward& layer, int lines, bool pre_norm, bool gelu, float* x, Workspace& space) const;
   void decoder_layer(const DecoderLayer& layer, int index, const std::vector<Line>& lines, int first, bool pre_norm,
                      bool gelu, float* x, Workspace& space) const;
   void read_window(Row* const* rows, const int64_t* lengths, int count, const int64_t* tokens, int window, int beta,
                    int64_t* ids, float* log_probs, Workspace& space) const;
-  float* drafted(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots,
-                       float* gates, Workspace& space) const;
+  float* drafted(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots, float* gates,
+                 Workspace& space) const;
 
   Architecture shape_;
   int stride_;  // floats from one line to the next

@@ -21,9 +21,9 @@
 
 namespace specmt {
 
-constexpr int kInputs = 4;                 // inputs that a dot product adds at once
-constexpr int kGroup = 64;                 // outputs of a group
-constexpr int kParts = kGroup / kLanes;    // vectors of outputs of a group
+constexpr int kInputs = 4;               // inputs that a dot product adds at once
+constexpr int kGroup = 64;               // outputs of a group
+constexpr int kParts = kGroup / kLanes;  // vectors of outputs of a group
 
 inline int rounded_up(int count, int step) { return (count + step - 1) / step * step; }
 
@@ -144,13 +144,19 @@ class Product {
   template <class Finish>
   void run_tile(const uint8_t* activations, int begin, int lines, int group, const Finish& finish) const {
     switch (lines) {
-      case 1: return run_lines<1>(activations, begin, group, finish);
-      case 2: return run_lines<2>(activations, begin, group, finish);
+      case 1:
+        return run_lines<1>(activations, begin, group, finish);
+      case 2:
+        return run_lines<2>(activations, begin, group, finish);
 #if defined(__AVX512VNNI__)
-      case 3: return run_lines<3>(activations, begin, group, finish);
-      case 4: return run_lines<4>(activations, begin, group, finish);
-      case 5: return run_lines<5>(activations, begin, group, finish);
-      case 6: return run_lines<6>(activations, begin, group, finish);
+      case 3:
+        return run_lines<3>(activations, begin, group, finish);
+      case 4:
+        return run_lines<4>(activations, begin, group, finish);
+      case 5:
+        return run_lines<5>(activations, begin, group, finish);
+      case 6:
+        return run_lines<6>(activations, begin, group, finish);
 #endif
     }
   }
@@ -171,7 +177,8 @@ class Product {
 
   // Not inlined: there, all sums stay in registers.
   template <int kLines>
-  __attribute__((noinline)) void add_up(const uint8_t* activations, const int8_t* weights, Ints (&sums)[kLines][kParts]) const {
+  __attribute__((noinline)) void add_up(const uint8_t* activations, const int8_t* weights,
+                                        Ints (&sums)[kLines][kParts]) const {
 #if defined(__AVX512VNNI__)
     __m512i totals[kLines][kParts];
 #pragma GCC unroll 8
@@ -199,7 +206,8 @@ class Product {
 #elif defined(__AVX2__)
     // Without a dot product: bytes widened to 16 bits, multiplied and added in pairs. (Multiplying bytes would clip.)
     for (int half = 0; half < kParts; half += 2) {
-      __m256i pairs[kLines][8] = {};  // of 16 bytes of weights, which are four outputs: their sums over inputs 0 and 1, 2 and 3
+      __m256i pairs[kLines][8] =
+          {};  // of 16 bytes of weights, which are four outputs: their sums over inputs 0 and 1, 2 and 3
       const int8_t* from = weights + half * 64;
       for (int input = 0; input < depth_; input += kInputs, from += kGroup * kInputs)
         for (int line = 0; line < kLines; ++line) {

@@ -32,9 +32,7 @@ inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
 inline const Ints kNumbers = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 // The first `count` lanes of `values`, `filling` in the others.
-inline Floats first(Floats values, int count, float filling) {
-  return kNumbers < count ? values : splat(filling);
-}
+inline Floats first(Floats values, int count, float filling) { return kNumbers < count ? values : splat(filling); }
 
 // The sum of the lanes, halves added to halves.
 inline float sum(Floats values) {
