@@ -39,7 +39,7 @@ BETAS = (1, 2, 3, 5)
 TAUS = (0.3, 1.0, 2.0, 3.0)
 DRAFT_LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20, 25)
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
-TRIED_LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10)
+TRIED_LENGTHS = (1, 2, 3, 4, 6, 8)
 """Among which each batch size finds its best draft length."""
 SOURCE_TOKENS = (5, 10, 15, 20, 30, 40)
 """The longest source of each class but the last."""
@@ -284,7 +284,7 @@ def sections(
     timed = [pair.source for pair in corpus(extent.timed)]
     yield "speed", partial(speed, translator, timed, extent.rounds, clock)
     for size in BATCH_SIZES:
-        lines = [pair.source for pair in corpus(max(extent.batched, 4 * size))]
+        lines = [pair.source for pair in corpus(max(extent.batched, 3 * size))]
         yield f"batch size/{size}", partial(batches, translator, lines, size, extent.batch_rounds, clock)
 
 
