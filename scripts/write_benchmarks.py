@@ -347,31 +347,50 @@ NEEDS: dict[str, tuple[str, Callable[[Parts], str]]] = {
 def filled(template: str, sections: Parts) -> str:
     """The template with its tables. A section whose measuring was interrupted may lack what a table needs."""
 
-    def text(match: re.Match[str]) -> str:
-        if match[1] == "machine":
+    def text(name: str) -> str:
+        if name == "machine":
             return machine(sections) or NOT_MEASURED
-        section, make = NEEDS[match[1]]
+        section, make = NEEDS[name]
+        return make(sections) if section in sections else NOT_MEASURED
+
+    return substituted(template, text)
+
+
+def substituted(template: str, text: Callable[[str], str]) -> str:
+    """The template with `text(NAME)` in the place of `{{NAME}}`, or that it is not measured where a key is missing."""
+
+    def known(match: re.Match[str]) -> str:
         try:
-            return make(sections) if section in sections else NOT_MEASURED
+            return text(match[1])
         except KeyError:
             return NOT_MEASURED
 
-    return re.sub(r"\{\{(\w+)\}\}", text, template)
+    return re.sub(r"\{\{(\w+)\}\}", known, template)
+
+
+def parsed_options(description: str | None) -> argparse.Namespace:
+    """`folder`, with what was measured, and `to`, for the document and its figures."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "bench")
+    parser.add_argument("--to", type=Path, default=ROOT / "docs", help="folder of the document and its figures")
+    return parser.parse_args()
+
+
+def write(name: str, fill: Callable[[str], str], folder: Path) -> None:
+    """Fill `docs/NAME.template.md`, write `NAME.md` into a folder, and say where it is."""
+    template = (ROOT / "docs" / f"{name}.template.md").read_text(encoding="utf-8")
+    with atomic_path(folder / f"{name}.md") as temporary:
+        temporary.write_text(fill(template), encoding="utf-8")
+    print(folder / f"{name}.md")
 
 
 def main() -> None:
     """Read, fill, draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "bench")
-    parser.add_argument("--to", type=Path, default=ROOT / "docs", help="folder of the document and its figure")
-    options = parser.parse_args()
+    options = parsed_options(__doc__)
     files = {name: options.folder / f"{name}.json" for name in SECTIONS}
     sections = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in files.items() if path.exists()}
-    template = (ROOT / "docs" / "benchmarks.template.md").read_text(encoding="utf-8")
-    with atomic_path(options.to / "benchmarks.md") as temporary:
-        temporary.write_text(filled(template, sections), encoding="utf-8")
     draw(sections, options.to / "benchmarks.svg")
-    print(options.to / "benchmarks.md")
+    write("benchmarks", lambda template: filled(template, sections), options.to)
 
 
 if __name__ == "__main__":

@@ -7,17 +7,15 @@ Tables take the place of `{{NAME}}` in `docs/results.template.md`; what has not 
 
 from __future__ import annotations
 
-import argparse
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from benchmarking import CORPORA, ROOT, with_range
+from benchmarking import CORPORA, with_range
 from sweep import BATCH_SIZES, BETAS, TAUS
-from write_benchmarks import NOT_MEASURED, machine, table
+from write_benchmarks import machine, parsed_options, substituted, table, write
 
 from specmt.files import atomic_path
 from specmt.plotting import STYLE
@@ -357,29 +355,15 @@ TABLES: dict[str, Callable[[Section], str]] = {
 
 def filled(template: str, section: Section) -> str:
     """The template with its tables; where measuring was interrupted, what is missing is said so."""
-
-    def text(match: re.Match[str]) -> str:
-        make = TABLES[match[1]]
-        try:
-            return make(section)
-        except KeyError:
-            return NOT_MEASURED
-
-    return re.sub(r"\{\{(\w+)\}\}", text, template)
+    return substituted(template, lambda name: TABLES[name](section))
 
 
 def main() -> None:
     """Read, fill, draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "bench")
-    parser.add_argument("--to", type=Path, default=ROOT / "docs", help="folder of the document and its figures")
-    options = parser.parse_args()
+    options = parsed_options(__doc__)
     section = json.loads((options.folder / "sweep.json").read_text(encoding="utf-8"))
-    template = (ROOT / "docs" / "results.template.md").read_text(encoding="utf-8")
-    with atomic_path(options.to / "results.md") as temporary:
-        temporary.write_text(filled(template, section), encoding="utf-8")
     draw(section, options.to)
-    print(options.to / "results.md")
+    write("results", lambda template: filled(template, section), options.to)
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ class Bundle:
         return hashlib.sha256(json.dumps(sorted(self.files.items())).encode()).hexdigest()
 
     @property
-    def is_native(self) -> bool:
+    def has_own_tokenizer(self) -> bool:
         """Whether its vocabulary is specmt's own: not that of a converted model."""
         return TOKENIZER in self.files
 

@@ -198,7 +198,7 @@ class Flight:
         run = iterate(self.rows, self.last_ids, np.array(room, dtype=np.int64), draft_length, beta, tau)
         for accepted, ids, log_probs in zip(*run, strict=True):
             for row, hypothesis in enumerate(self.hypotheses):
-                if not hypothesis.finished:  # a runaway ends without the engine's knowledge
+                if not hypothesis.runaway:  # the only end that the engine does not know of
                     emitted = accepted[row] + 1
                     hypothesis.emit(draft_length, accepted[row], ids[row][:emitted], log_probs[row][:emitted])
         return True
@@ -247,7 +247,7 @@ class Strategy(Protocol):
     """One way to advance every row in flight by at least one token."""
 
     def advance(self, flight: Flight) -> None:
-        """Run one iteration."""
+        """Run one iteration, or several if the engine can."""
 
 
 @dataclass(frozen=True)

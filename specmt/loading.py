@@ -61,7 +61,7 @@ def load_translator(
 def _aligner(bundle: Bundle) -> Aligner:
     from specmt.weights import load_weights
 
-    if not bundle.is_native:
+    if not bundle.has_own_tokenizer:
         raise UsageError(f"--alignment: {bundle.path} is a converted model; only pairs that specmt trained are aligned")
     return Aligner(bundle.architecture, load_weights(bundle))
 

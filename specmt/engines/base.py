@@ -112,7 +112,7 @@ class Engine(Protocol[R]):
         """Keep the first `counts` (shape (batch,)) tokens of the last `verify`; forget the rest."""
 
     def select(self, rows: R, indices: IntArray) -> R:
-        """The rows at `indices`, in that order; an index may repeat."""
+        """The rows at `indices`, in that order; an index may repeat. They may be the same objects: `rows` is spent."""
 
     def reorder(self, rows: R, indices: IntArray) -> R:
         """As `select`, where each row is replaced by a row of the same source: only the target side moves."""

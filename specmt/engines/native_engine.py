@@ -243,7 +243,7 @@ class NativeEngine:
         rows.lengths = rows.lengths + counts
 
     def select(self, rows: NativeRows, indices: IntArray) -> NativeRows:
-        """See `Engine.select`. The rows themselves, and copies where an index repeats: `rows` must not be used on."""
+        """See `Engine.select`. The rows themselves, and copies where an index repeats."""
         seen: set[int] = set()
         chosen = []
         for index in indices.tolist():

@@ -50,6 +50,11 @@ void normalise(const float* from, int width, int stride, const Norm& norm, float
     store(to + i, (load(from + i) - mean) * scale * load(&norm.weight[i]) + load(&norm.bias[i]));
 }
 
+Workspace& workspace() {
+  thread_local Workspace space;
+  return space;
+}
+
 float gelu_of(float x) { return x * 0.5f * (1 + std::erf(x * 0.70710678118654752f)); }
 
 // What one head reads: softmax(query . keys / sqrt(units)) of the first `visible` positions, times their values.
@@ -164,16 +169,18 @@ void Row::reserve(int positions, int width) {
   for (KeyValues& layer : layers) layer.reserve(capacity, width);
 }
 
-void best_places(float* scores, int size, int count, std::vector<float>& maxima, int* places) {
+void best_places(float* scores, int size, int count, Selection& space, int* places) {
   const int blocks = size / kGroup;
   const auto block_maximum = [scores](int block) {
     const float* from = scores + block * kGroup;
     return largest(larger(larger(load(from), load(from + 16)), larger(load(from + 32), load(from + 48))));
   };
+  std::vector<float>& maxima = space.maxima;
+  std::vector<float>& taken = space.taken;
   maxima.resize(rounded_up(blocks, kLanes));
   std::fill(maxima.begin(), maxima.end(), kNone);
   for (int block = 0; block < blocks; ++block) maxima[block] = block_maximum(block);
-  std::vector<float> taken(count);
+  taken.resize(count);
   for (int i = 0; i < count; ++i) {
     const int block = int(std::max_element(maxima.begin(), maxima.begin() + blocks) - maxima.begin());
     float* from = scores + block * kGroup;
@@ -343,7 +350,7 @@ void Network::feed_forward(const FeedForward& layer, int lines, bool pre_norm, b
 }
 
 void Network::encode(const int64_t* ids, const int64_t* lengths, int count, Row** rows) const {
-  thread_local Workspace space;
+  Workspace& space = workspace();
   const int width = int(shape_.width), heads = heads_of_encoder();
   const bool pre_norm = shape_.encoder_pre_norm;
   int lines = 0, longest = 0;
@@ -364,8 +371,7 @@ void Network::encode(const int64_t* ids, const int64_t* lengths, int count, Row*
     read(x, lines, layer.self.norm, pre_norm, layer.self.reads, bytes, space);
     const int span = layer.self.in.padded_outputs();
     float* wide = space.wide.get(size_t(lines) * span);
-    layer.self.in.run(bytes, lines,
-                      [&](int line, int output, Floats values) { store(wide + size_t(line) * span + output, values); });
+    layer.self.in.write(bytes, lines, wide);
     float* attended = space.attended.get(stride_);
     for (int row = 0, begin = 0; row < count; begin += int(lengths[row++])) {
       cache.fill(int(lengths[row]), wide + size_t(begin) * span + width, span, width);
@@ -383,8 +389,7 @@ void Network::encode(const int64_t* ids, const int64_t* lengths, int count, Row*
   read(x, lines, encoder_norm_, pre_norm && shape_.encoder_final_norm, reads_memory_, bytes, space);
   const int layers = int(decoder_.size() + drafter_.size()), span = memory_.padded_outputs();
   float* wide = space.wide.get(size_t(lines) * span);
-  memory_.run(bytes, lines,
-              [&](int line, int output, Floats values) { store(wide + size_t(line) * span + output, values); });
+  memory_.write(bytes, lines, wide);
   std::vector<std::unique_ptr<Row>> made;
   for (int row = 0, begin = 0; row < count; begin += int(lengths[row++])) {
     const int length = int(lengths[row]);
@@ -412,8 +417,7 @@ void Network::decoder_layer(const DecoderLayer& layer, int index, const std::vec
   read(x, all, layer.self.norm, pre_norm, layer.self.reads, bytes, space);
   int span = layer.self.in.padded_outputs();
   float* wide = space.wide.get(size_t(all) * span);
-  layer.self.in.run(bytes, all,
-                    [&](int line, int output, Floats values) { store(wide + size_t(line) * span + output, values); });
+  layer.self.in.write(bytes, all, wide);
   for (int line = 0; line < all; ++line) {
     const float* from = wide + size_t(line) * span;
     lines[line].row->layers[index].write(lines[line].position, from + width, from + 2 * width, width);
@@ -428,8 +432,7 @@ void Network::decoder_layer(const DecoderLayer& layer, int index, const std::vec
 
   read(kept_x, kept, layer.cross.norm, pre_norm, layer.cross.reads, bytes, space);
   span = layer.cross.in.padded_outputs();
-  layer.cross.in.run(bytes, kept,
-                     [&](int line, int output, Floats values) { store(wide + size_t(line) * span + output, values); });
+  layer.cross.in.write(bytes, kept, wide);
   for (int line = 0; line < kept; ++line) {
     const Source& source = *lines[first + line].row->source;
     attend(wide + size_t(line) * span, source.layers[index], heads, width, source.length, weights, attended);
@@ -462,8 +465,7 @@ void Network::read_window(Row* const* rows, const int64_t* lengths, int count, c
   if (drafts) {
     const int span = prefix_.padded_outputs();
     float* wide = space.wide.get(size_t(total) * span);
-    prefix_.run(bytes, total,
-                [&](int line, int output, Floats values) { store(wide + size_t(line) * span + output, values); });
+    prefix_.write(bytes, total, wide);
     for (int line = 0; line < total; ++line)
       for (int index = 0; index < int(drafter_.size()); ++index) {
         const float* from = wide + size_t(line) * span + size_t(2 * index) * width;
@@ -473,12 +475,11 @@ void Network::read_window(Row* const* rows, const int64_t* lengths, int count, c
   }
   const int size = output_.product.padded_outputs();
   float* scores = space.wide.get(size_t(total) * size);
-  output_.product.run(
-      bytes, total, [&](int line, int output, Floats values) { store(scores + size_t(line) * size + output, values); });
+  output_.product.write(bytes, total, scores);
   space.places.resize(beta);
   for (int line = 0; line < total; ++line) {
     float* of_line = scores + size_t(line) * size;
-    best_places(of_line, size, beta, space.maxima, space.places.data());
+    best_places(of_line, size, beta, space.selection, space.places.data());
     const float all = log_sum(of_line, size, of_line[space.places[0]]);
     for (int i = 0; i < beta; ++i) {
       ids[size_t(line) * beta + i] = output_.id(space.places[i]);
@@ -511,23 +512,21 @@ float* Network::drafted(Row* const* rows, const int64_t* lengths, int count, con
   uint8_t* bytes = space.bytes.get(size_t(total) * stride_);
   read(x + size_t(count) * stride_, lines, drafter_norm_, true, reads_gate_, bytes, space);
   const int rank = gate_.padded_outputs(), size = draft_output_.product.padded_outputs();
-  gate_.run(bytes, lines,
-            [&](int line, int output, Floats values) { store(gates + size_t(line) * rank + output, values); });
+  gate_.write(bytes, lines, gates);
   float* scores = space.wide.get(size_t(lines) * size);
-  draft_output_.product.run(
-      bytes, lines, [&](int line, int output, Floats values) { store(scores + size_t(line) * size + output, values); });
+  draft_output_.product.write(bytes, lines, scores);
   return scores;
 }
 
 void Network::verify(Row* const* rows, const int64_t* lengths, int count, const int64_t* tokens, int window, int beta,
                      int64_t* ids, float* log_probs) const {
-  thread_local Workspace space;
+  Workspace& space = workspace();
   read_window(rows, lengths, count, tokens, window, beta, ids, log_probs, space);
 }
 
 void Network::draft(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots,
                     int lattice_width, int64_t* ids, float* scores, float* transitions) const {
-  thread_local Workspace space;
+  Workspace& space = workspace();
   const int rank = gate_.padded_outputs(), size = draft_output_.product.padded_outputs();
   std::vector<float> gates(size_t(count) * slots * rank);
   float* all = drafted(rows, lengths, count, last_ids, slots, gates.data(), space);
@@ -535,7 +534,7 @@ void Network::draft(Row* const* rows, const int64_t* lengths, int count, const i
   for (int line = 0; line < count * slots; ++line) {
     float* of_line = all + size_t(line) * size;
     int64_t* line_ids = ids + size_t(line) * lattice_width;
-    best_places(of_line, size, lattice_width, space.maxima, places.data());
+    best_places(of_line, size, lattice_width, space.selection, places.data());
     for (int i = 0; i < lattice_width; ++i) {
       line_ids[i] = draft_output_.id(places[i]);
       scores[size_t(line) * lattice_width + i] = of_line[places[i]];
@@ -551,7 +550,7 @@ void Network::draft(Row* const* rows, const int64_t* lengths, int count, const i
 
 void Network::speculate(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots,
                         int lattice_width, int beta, int64_t* draft, int64_t* ids, float* log_probs) const {
-  thread_local Workspace space;
+  Workspace& space = workspace();
   const int rank = gate_.padded_outputs(), size = draft_output_.product.padded_outputs(), window = slots + 1;
   std::vector<float> gates(size_t(count) * slots * rank);
   float* scores = drafted(rows, lengths, count, last_ids, slots, gates.data(), space);
@@ -562,7 +561,7 @@ void Network::speculate(Row* const* rows, const int64_t* lengths, int count, con
     for (int slot = 0; slot < slots; ++slot) {
       const size_t line = size_t(row) * slots + slot;
       float* of_line = scores + line * size;
-      best_places(of_line, size, lattice_width, space.maxima, places.data());
+      best_places(of_line, size, lattice_width, space.selection, places.data());
       const int64_t left = tokens[size_t(row) * window + slot];
       int best = 0;
       float highest = kNone;

@@ -113,13 +113,18 @@ class Buffer {
   size_t count_ = 0;
 };
 
+// What `best_places` needs: the largest score of each block, and the scores that it took.
+struct Selection {
+  std::vector<float> maxima, taken;
+};
+
 // What a pass needs beside the rows; one for each thread.
 struct Workspace {
   Buffer<float> x, normed, wide, attended, scores;
   Buffer<uint8_t> bytes, inner;
   std::vector<Line> lines;
   std::vector<int> places;
-  std::vector<float> maxima;
+  Selection selection;
 };
 
 class Network {
@@ -182,6 +187,6 @@ class Network {
 };
 
 // Places of the `count` largest of `scores` (`size`: a multiple of 64), best first, the leftmost of equals.
-void best_places(float* scores, int size, int count, std::vector<float>& maxima, int* places);
+void best_places(float* scores, int size, int count, Selection& space, int* places);
 
 }  // namespace specmt

@@ -121,6 +121,12 @@ class Product {
       }
   }
 
+  // The products of `lines`, `padded_outputs` floats each.
+  void write(const uint8_t* activations, int lines, float* to) const {
+    run(activations, lines,
+        [&](int line, int output, Floats values) { store(to + size_t(line) * padded_outputs() + output, values); });
+  }
+
  private:
 #if defined(__AVX512VNNI__)
   static constexpr int kTile = 6;
