@@ -71,9 +71,7 @@ ModelOption = Annotated[
 ]
 EngineOption = Annotated[
     EngineName,
-    typer.Option(
-        help="native and onnx: 8-bit integers on CPUs; auto takes the first that is there and runs the model."
-    ),
+    typer.Option(help="native and onnx: 8-bit integers on CPUs; auto takes what should run the model fastest here."),
 ]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")]
 PrecisionOption = Annotated[Precision, typer.Option(help="Arithmetic of the torch engine.")]

@@ -17,11 +17,16 @@ def engine_for(bundle: Bundle, device: str = "cpu", precision: str = "fp32") -> 
     """The engine that `auto` takes for a bundle, and why, in a few words."""
     if (device, precision) != ("cpu", "fp32"):
         return "torch", "a GPU or bf16 is asked for"
-    if bundle.has_ranges and native_library.is_built():
-        return "native", "the model has ranges, and the engine is compiled here"
+    can_be_native = bundle.has_ranges and native_library.is_built()
+    if can_be_native and native_library.is_tuned():
+        return "native", "the model has ranges, and the engine is compiled here for this processor"
     if bundle.has_graphs:
-        why_not = "the native engine is not compiled here" if bundle.has_ranges else "the model has no ranges"
+        why_not = "the model has no ranges"
+        if bundle.has_ranges:
+            why_not = "the native engine is not compiled here, or not fast on this processor (no AVX-512 VNNI)"
         return "onnx", f"{why_not}; the model has graphs"
+    if can_be_native:
+        return "native", "the model has ranges and no graphs"
     return "torch", f"the model has no graphs, or no ranges and an engine for them; see `specmt export {bundle.path}`"
 
 
@@ -33,8 +38,7 @@ def load_translator(
     Args:
         precision: `fp32` or `bf16`, of the torch engine.
         threads: cores that may be used.
-        engine: `native`, `onnx`, `torch`, or `auto`: on a CPU the first of them that can run the bundle, unless `bf16`
-            is wanted.
+        engine: `native`, `onnx`, `torch`, or `auto`: what `engine_for` says.
 
     Raises:
         BundleError: see `load_bundle`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ from pairs import write_tiny_bundle
 from typer.testing import CliRunner
 
 from specmt import diagnosis
-from specmt.bundle import BUNDLED_MODEL
+from specmt.bundle import BUNDLED_MODEL, GRAPHS, RANGES, load_bundle
 from specmt.cli import app
+from specmt.engines import native_library
 from specmt.errors import BundleError
 from specmt.inspection import as_text, describe
+from specmt.loading import engine_for
 
 
 @pytest.fixture
@@ -58,11 +61,22 @@ def test_doctor_translates_and_says_which_engine_and_why() -> None:
     done = CliRunner().invoke(app, ["doctor", "--format", "json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.output)
-    assert found["ok"] is True and found["engine"] == "native"
-    assert found["self_test"]["engine"] == "native-cpu-int8"
+    engine = "native" if native_library.is_tuned() else "onnx"
+    assert found["ok"] is True and found["engine"] == engine
+    assert found["self_test"]["engine"] == f"{engine}-cpu-int8"
     assert set(found["self_test"]["sentence_ms"]) == {"ar", "spec-strict", "spec"}
     assert all(0 < value < 60_000 for value in found["self_test"]["sentence_ms"].values())
     assert found["packages"]["onnxruntime"] and set(found["cpu_features"]) == set(diagnosis.CPU_FEATURES)
+
+
+@pytest.mark.parametrize(("level", "engine"), [(2, "native"), (1, "onnx"), (0, "onnx")])
+def test_the_native_engine_is_taken_where_it_is_fast(level: int, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_library, "_fastest", lambda: level)
+    whole = load_bundle(BUNDLED_MODEL)
+    assert engine_for(whole)[0] == engine
+    assert engine_for(replace(whole, files={name: "" for name in whole.files if name not in GRAPHS}))[0] == "native"
+    assert engine_for(replace(whole, files={name: "" for name in whole.files if name != RANGES}))[0] == "onnx"
+    assert engine_for(whole, precision="bf16")[0] == "torch"
 
 
 def test_doctor_for_a_person_ends_with_its_verdict() -> None:

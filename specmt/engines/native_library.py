@@ -48,6 +48,18 @@ def is_built() -> bool:
     return _path(LEVELS[0]).exists()
 
 
+def is_tuned() -> bool:
+    """Whether it was, for this processor's instructions: the builds for older ones are several times slower."""
+    return is_built() and _path(LEVELS[-1]).exists() and _fastest() == len(LEVELS) - 1
+
+
+@cache
+def _fastest() -> int:
+    """The place in `LEVELS` of the fastest build that this processor can run."""
+    level: int = ctypes.CDLL(str(_path(LEVELS[0]))).specmt_processor_level()
+    return level
+
+
 @cache
 def library(level: str = "") -> ctypes.CDLL:
     """The build for processors of `level`; without, the fastest that this processor can run.
@@ -57,8 +69,7 @@ def library(level: str = "") -> ctypes.CDLL:
     """
     try:
         if not level:
-            fastest = ctypes.CDLL(str(_path(LEVELS[0]))).specmt_processor_level()
-            level = next(name for name in reversed(LEVELS[: fastest + 1]) if _path(name).exists())
+            level = next(name for name in reversed(LEVELS[: _fastest() + 1]) if _path(name).exists())
         loaded = ctypes.CDLL(str(_path(level)))
     except OSError as error:
         raise EngineError(f"the native engine is not compiled here: {error}") from None
