@@ -6,6 +6,7 @@ pydantic checks types and ranges and refuses unknown keys.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, dataclass_transform
 
@@ -34,6 +35,8 @@ class CorpusConfig:
     """How often its pairs stand in an epoch."""
     limit: Count = 0
     """Pairs taken, the first ones of the file; 0 takes all."""
+    swapped: bool = False
+    """Whether the columns of a `.tsv` file are target and source."""
 
 
 @_section
@@ -118,9 +121,12 @@ class RefinementConfig:
 
     beam: Annotated[int, Field(ge=2)] = 5
     length_penalty: float = 1.0
+    nearest_reference: bool = False
+    """Learn the hypothesis of each beam that is nearest the reference (BLEU of its tokens), not the one with the best
+    score."""
     batch_size: Positive = 40
     """Sentences whose beams are in flight."""
-    sample: Samples = Field(default_factory=dict)
+    sample: Samples = field(default_factory=dict)
     optimizer: OptimizerConfig
 
 
@@ -130,7 +136,7 @@ class DistillationConfig:
 
     batch_size: Positive = 200
     """Sentences in flight."""
-    sample: Samples = Field(default_factory=dict)
+    sample: Samples = field(default_factory=dict)
 
 
 @_section

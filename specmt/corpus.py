@@ -86,14 +86,20 @@ def corpus_files(path: Path, source_language: str, target_language: str) -> tupl
     return Path(f"{path}.{source_language}"), Path(f"{path}.{target_language}")
 
 
-def read_corpus(path: Path, source_language: str, target_language: str) -> list[Pair]:
+def read_corpus(path: Path, source_language: str, target_language: str, swapped: bool = False) -> list[Pair]:
     """A corpus by its path: a `.tsv` file (also `.tsv.xz`, `.tsv.gz`), or the common start of `PATH.de`, `PATH.en`.
+
+    Args:
+        swapped: the columns of a `.tsv` file are target and source.
 
     Raises:
         InputError: unreadable or not aligned.
     """
     files = corpus_files(path, source_language, target_language)
-    return read_tsv(*files) if len(files) == 1 else read_parallel(*files)
+    if len(files) > 1:
+        return read_parallel(*files)
+    pairs = read_tsv(*files)
+    return [Pair(pair.target, pair.source) for pair in pairs] if swapped else pairs
 
 
 def keep_pair(source_length: int, target_length: int, max_tokens: int, max_ratio: float) -> bool:

@@ -13,7 +13,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from specmt import corpus, shortlist
+from specmt.architecture import Architecture
 from specmt.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, load_bundle, write_bundle
 from specmt.config import Config, CorpusConfig, OptimizerConfig, SampleConfig, Samples
 from specmt.corpus import Pair
@@ -26,6 +29,7 @@ from specmt.fairseq_backend import binarise, checkpoints, driver
 from specmt.files import write_json
 from specmt.loading import load_translator
 from specmt.stages import Stage, exclusive
+from specmt.translator import Translator
 from specmt.tuning import counted_emission
 from specmt.vocabulary import Vocabulary, train_vocabulary
 from specmt.weights import save_weights
@@ -163,7 +167,7 @@ class Pipeline:
             yield from corpus.corpus_files(self._corpus_path(entry), *self.languages)
 
     def _read(self, entry: CorpusConfig, limit: int = 0) -> list[Pair]:
-        pairs = corpus.read_corpus(self._corpus_path(entry), *self.languages)[: entry.limit or None]
+        pairs = corpus.read_corpus(self._corpus_path(entry), *self.languages, entry.swapped)[: entry.limit or None]
         return pairs[: limit or None]
 
     def _validation_pairs(self) -> list[Pair]:
@@ -231,7 +235,7 @@ class Pipeline:
         self._write_distilled(
             "refine",
             trained,
-            Decoding(refinement.batch_size, refinement.beam, refinement.length_penalty),
+            Decoding(refinement.batch_size, refinement.beam, refinement.length_penalty, refinement.nearest_reference),
             refinement.sample,
         )
         self._train_verifier_further("refine", refinement.optimizer, "refine", trained)
@@ -250,14 +254,17 @@ class Pipeline:
         self._write_distilled("distil", self._verifier, Decoding(distillation.batch_size), distillation.sample)
 
     def _write_distilled(self, stage: str, verifier: Path, decoding: Decoding, samples: Samples) -> None:
-        folder, checkpoint = self._folder(stage), checkpoints.load(verifier)
+        folder = self._folder(stage)
+        # The engine that translates, with its 8-bit weights: a drafter learns what it will have to match.
+        engine = self._load_verifier(verifier, folder / "verifier").engine
 
         def distilled(entry: CorpusConfig) -> list[tuple[Ids, Ids]]:
             sample = samples.get(entry.path, SampleConfig(repeat=entry.repeat))
-            sources = [source for source, _ in self._encoded(entry, sample.limit)]
-            self.reporter.announce(f"{stage}: {entry.path}, {len(sources)} sentences")
+            pairs = self._encoded(entry, sample.limit)
+            self.reporter.announce(f"{stage}: {entry.path}, {len(pairs)} sentences")
             shards = folder / "shards" / f"{entry.path.replace('/', '_')}.{entry.limit}.{sample.limit}"
-            translations = translate_in_shards(checkpoint, sources, shards, decoding, self.config.runtime)
+            translations = translate_in_shards(engine, pairs, shards, decoding)
+            sources = (source for source, _ in pairs)
             return self._kept(zip(sources, translations, strict=True)) * sample.repeat
 
         self._write_binarised(stage, distilled)
@@ -297,25 +304,44 @@ class Pipeline:
     def _export(self) -> None:
         verifier = checkpoints.load(self._verifier)
         drafter = checkpoints.load(self._folder("drafter") / "drafter.pt")
-        weights, architecture = checkpoints.limit_targets(
+        export = self.config.export
+        self._write_bundle(
+            self._folder("export") / "bundle",
             checkpoints.bundle_weights(verifier["model"], drafter["model"]),
             checkpoints.pair_architecture(verifier, drafter),
-            shortlist.seen_ids(self._target_counts("binarise")),
+            DecodingDefaults(export.draft_length, export.beta, export.tau),
         )
+
+    def _load_verifier(self, path: Path, bundle: Path) -> Translator:
+        """A verifier's checkpoint as a bundle without a drafter, and that loaded."""
+        verifier = checkpoints.load(path)
+        self._write_bundle(
+            bundle,
+            checkpoints.bundle_weights(verifier["model"], {}),
+            checkpoints.verifier_architecture(verifier),
+            DecodingDefaults(draft_length=1, beta=1, tau=0.0),
+        )
+        return load_translator(bundle)
+
+    def _write_bundle(
+        self, path: Path, weights: dict[str, Tensor], architecture: Architecture, decoding: DecodingDefaults
+    ) -> None:
+        """Write a bundle whose verifier says the tokens that occur in the training data."""
+        said = shortlist.seen_ids(self._target_counts("binarise"))
+        weights, architecture = checkpoints.limit_targets(weights, architecture, said)
         sources = calibration_sources(self.vocabulary, [pair.source for pair in self._validation_pairs()])
 
         def write_files(folder: Path) -> None:
             shutil.copyfile(self._folder("tokenizer") / TOKENIZER, folder / TOKENIZER)
             save_weights(weights, folder / WEIGHTS)
             if without_graphs := write_cpu_files(folder, architecture, sources):
-                self.reporter.announce(f"export: no graphs for the onnx engine: {without_graphs}")
+                self.reporter.announce(f"{path}: no graphs for the onnx engine: {without_graphs}")
 
-        export = self.config.export
         write_bundle(
-            self._folder("export") / "bundle",
+            path,
             languages=self.languages,
             architecture=architecture,
-            decoding=DecodingDefaults(export.draft_length, export.beta, export.tau),
+            decoding=decoding,
             write_files=write_files,
             training={"config": asdict(self.config), "packages": _package_versions()},
             scores={},

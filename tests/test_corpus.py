@@ -183,6 +183,7 @@ def test_a_tsv_file_has_a_pair_a_line(folder: Path, name: str, compress: object)
     expected = [Pair("eins", "one"), Pair("", "leer"), Pair("zwei ", " two")]
     assert read_tsv(path) == expected
     assert read_corpus(path, "de", "en") == expected
+    assert read_corpus(path, "en", "de", swapped=True) == [Pair(target, source) for source, target in expected]
 
 
 @pytest.mark.parametrize(("line", "columns"), [(b"zwei", 1), (b"zwei\ttwo\tdos", 3), (b"", 1)])

@@ -1,0 +1,55 @@
+"""The verifier's own translations: of every source, in their order, and which hypothesis of a beam."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from scripted import FIRST_PIECE_ID, ScriptedEngine
+
+from specmt import distillation
+from specmt.beam import beam_search
+from specmt.decoding import Request
+from specmt.distillation import Decoding, Ids, nearest, translate_in_shards
+from specmt.vocabulary import EOS_ID
+
+A, B, C, D, E = range(FIRST_PIECE_ID, FIRST_PIECE_ID + 5)
+PAIRS: list[tuple[Ids, Ids]] = [([A, B, C], [D, E]), ([B], [A]), ([C, C, A, D], [B]), ([E], [E, E])]
+
+
+def hypotheses(source: Ids, beam: int) -> list[Ids]:
+    request = Request(0, [*source, EOS_ID], 2 * len(source) + 10)
+    (found,) = beam_search(ScriptedEngine(), [request], beam, 1.0)
+    return [[id_ for id_ in hypothesis.ids if id_ != EOS_ID] for hypothesis in found]
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_greedy_output_of_each_source_stands_in_its_place(tmp_path: Path, batch_size: int) -> None:
+    found = translate_in_shards(ScriptedEngine(), PAIRS, tmp_path, Decoding(batch_size))
+    assert [len(ids) for ids in found] == [len(source) for source, _ in PAIRS]
+    assert found == [
+        translate_in_shards(ScriptedEngine(), [pair], tmp_path / str(place), Decoding(1))[0]
+        for place, pair in enumerate(PAIRS)
+    ]
+
+
+def test_of_a_beam_the_best_or_the_one_nearest_the_reference_is_taken(tmp_path: Path) -> None:
+    beams = [hypotheses(source, 3) for source, _ in PAIRS]
+    wanted = [(source, beam[-1]) for (source, _), beam in zip(PAIRS, beams, strict=True)]
+    best = translate_in_shards(ScriptedEngine(), wanted, tmp_path / "best", Decoding(2, beam=3))
+    chosen = translate_in_shards(ScriptedEngine(), wanted, tmp_path / "near", Decoding(2, 3, nearest_reference=True))
+    assert best == [beam[0] for beam in beams]
+    assert chosen == [beam[-1] for beam in beams] != best
+
+
+def test_nearness_is_that_of_tokens_and_their_order() -> None:
+    assert nearest([[A, C, B, D], [A, B, C, E], [A, B, C, E]], [A, B, C, D]) == [A, B, C, E]
+    assert nearest([[A], [B], []], [C, D]) == [A]
+
+
+def test_shards_that_stand_are_read_and_not_translated_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distillation, "SHARD_SENTENCES", 2)
+    first = translate_in_shards(ScriptedEngine(), PAIRS, tmp_path, Decoding(2))
+    (tmp_path / "00000000.json").write_text(json.dumps([[A], [B]]))
+    assert translate_in_shards(ScriptedEngine(), PAIRS, tmp_path, Decoding(2)) == [[A], [B], *first[2:]]
