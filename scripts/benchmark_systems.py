@@ -189,9 +189,10 @@ class _Specmt:
     ) -> None:
         from specmt.evaluation import strategy_settings
         from specmt.loading import load_translator
+        from specmt.tuned import fastest
 
         self._translator = load_translator(Path(bundle), device, precision, threads, engine)
-        settings = strategy_settings(strategy, self._translator.defaults)
+        settings = fastest(strategy_settings(strategy, self._translator.defaults), self._translator)
         self._settings = replace(settings, draft_length=draft_length) if draft_length else settings
 
     def translate(self, lines: Sequence[str], batch_size: int) -> Iterator[str]:

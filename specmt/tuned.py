@@ -1,13 +1,14 @@
 """What `specmt tune` found, in the user's cache: one file a model, processor and engine.
 
-They are used under strict only, where any draft length gives the same text: no text depends on a clock.
+They are used under strict only, where any draft length gives the same text, and so do plain steps: no text depends on a
+clock.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -15,6 +16,8 @@ from platformdirs import user_cache_path
 from specmt.errors import InputError
 from specmt.files import write_json
 from specmt.machine import cpu_model
+from specmt.settings import DecodingSettings
+from specmt.translator import Translator
 
 _FORMAT_VERSION = 2
 
@@ -78,3 +81,13 @@ def stored(key: Key, longest: int) -> Tuned | None:
     if type(draft_length) is not int or type(rows) is not int or not (1 <= draft_length <= longest and rows >= 0):
         return None
     return Tuned(draft_length, rows)
+
+
+def fastest(settings: DecodingSettings, translator: Translator) -> DecodingSettings:
+    """Strict settings with what is fastest here: as it was tuned, else as the engine has it. Others as they are."""
+    if settings.strategy != "spec" or settings.beta != 1 or settings.reproducible:
+        return settings
+    found = stored(Key.here(translator.model_digest, translator.engine.name), translator.engine.max_draft_length)
+    if not found:
+        return replace(settings, speculated_rows=translator.engine.speculated_rows)
+    return replace(settings, draft_length=found.draft_length, speculated_rows=found.rows)

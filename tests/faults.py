@@ -39,6 +39,10 @@ class FaultyEngine:
     def row_exact(self) -> bool:
         return False
 
+    @property
+    def speculated_rows(self) -> None:
+        return None
+
     def encode(self, sources: Sequence[Sequence[int]]) -> Rows:
         return self.engine.encode(sources)
 

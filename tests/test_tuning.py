@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pairs import write_tiny_bundle
 from scripted import (
+    DEFAULTS,
     SENTENCES,
     ScriptedEngine,
     ScriptedRows,
@@ -25,6 +26,7 @@ from specmt.bundle import load_bundle
 from specmt.cli import app
 from specmt.engines.base import AnyEngine, Candidates, IntArray, Lattice, Speculation
 from specmt.errors import InputError
+from specmt.settings import DecodingSettings
 from specmt.tuned import Tuned
 from specmt.tuning import Emission, Timing, Tuning, counted_emission, recorded_emission, requests_of, tune
 
@@ -178,6 +180,17 @@ def test_json_carries_the_choice_and_all_that_it_rests_on() -> None:
 # -- what is kept
 
 KEY = tuned.Key("a model", "onnx-cpu-int8", "a processor")
+
+
+def test_without_tuning_strict_speculates_up_to_as_many_rows_as_the_engine_says() -> None:
+    relaxed = DecodingSettings.from_defaults(DEFAULTS)
+    strict, reproducible = relaxed.strict(), replace(relaxed.strict(), reproducible=True)
+    translator = scripted_translator(ScriptedEngine(speculated_rows=1))
+    assert tuned.fastest(strict, translator) == replace(strict, speculated_rows=1)
+    assert tuned.fastest(reproducible, translator) == reproducible, "its counters are reproducible too"
+    assert tuned.fastest(relaxed, translator) == relaxed, "plain steps would be another text"
+    tuned.store(tuned.Key.here(translator.model_digest, translator.engine.name), Tuned(2, 8))
+    assert tuned.fastest(strict, translator) == replace(strict, draft_length=2, speculated_rows=8)
 
 
 def test_a_draft_length_is_kept_by_model_engine_and_processor() -> None:

@@ -62,17 +62,3 @@ def with_replay(
         replay_group=group or settings.replay_group,
         reproducible=reproducible,
     )
-
-
-def tuned_here(settings: DecodingSettings, translator: Translator) -> DecodingSettings:
-    """`settings` with what `specmt tune` found to be fastest here, if it did and they are strict.
-
-    Under strict any draft length gives the same text, and so do plain steps.
-    """
-    from specmt import tuned
-
-    if settings.strategy != "spec" or settings.beta != 1:
-        return settings
-    key = tuned.Key.here(translator.model_digest, translator.engine.name)
-    found = tuned.stored(key, translator.engine.max_draft_length)
-    return replace(settings, draft_length=found.draft_length, speculated_rows=found.rows) if found else settings

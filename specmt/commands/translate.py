@@ -29,7 +29,7 @@ from specmt.cli_options import (
     TauOption,
     ThreadsOption,
 )
-from specmt.commands.from_options import load, settings_of, tuned_here, with_replay
+from specmt.commands.from_options import load, settings_of, with_replay
 
 if TYPE_CHECKING:
     from specmt.translator import Translator
@@ -154,6 +154,7 @@ def translate(
     """
     from specmt.commands.translating import Required, Streams, run
     from specmt.forms import Form
+    from specmt.tuned import fastest
 
     streams = Streams(input_path, input_format, errors, output_path, append_resume)
     required = Required.read(protect, terminology)
@@ -163,7 +164,7 @@ def translate(
     settings = with_replay(settings, replay_window, replay_group, reproducible)
     settings = replace(settings, split=split, max_source_tokens=max_source_tokens, guards=guards, align=alignment)
     settings = settings.checked(translator.engine)
-    settings = tuned_here(settings, translator) if draft_length is None else settings
+    settings = fastest(settings, translator) if draft_length is None else settings
     form = Form(output_format, translator.vocabulary, n_best, scores, alignment)
     run(translator, settings, streams, required, form, batch_size, max_batch_tokens, quiet)
 

@@ -90,6 +90,13 @@ class Engine(Protocol[R]):
     def row_exact(self) -> bool:
         """Whether a row's results are the same bits in any batch, in any window and beside any padding."""
 
+    @property
+    def speculated_rows(self) -> int | None:
+        """The most rows in flight with which drafting is about as fast as plain steps, where that is known; None: any.
+
+        What `specmt tune` measures goes before.
+        """
+
     def encode(self, sources: Sequence[Sequence[int]]) -> R:
         """Run the encoder over sources (ids with end-of-sentence, no padding) and start a row for each."""
 

@@ -143,6 +143,11 @@ class NativeEngine:
         """The most slots that the drafter was trained to fill."""
         return self.architecture.draft_length
 
+    @property
+    def speculated_rows(self) -> int:
+        """One: two keep the processor's dot products busy, and what is drafted in vain costs as much as what is not."""
+        return 1
+
     def encode(self, sources: Sequence[Sequence[int]]) -> NativeRows:
         """See `Engine.encode`."""
         ids = np.array([id_ for source in sources for id_ in source], dtype=np.int64)

@@ -108,6 +108,10 @@ class OnnxEngine:
         """The most slots that the drafter was trained to fill."""
         return self.architecture.draft_length
 
+    @property
+    def speculated_rows(self) -> None:
+        """Any."""
+
     def encode(self, sources: Sequence[Sequence[int]]) -> OnnxRows:
         """See `Engine.encode`."""
         longest, batch = max(map(len, sources)), len(sources)

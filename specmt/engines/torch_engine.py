@@ -124,6 +124,10 @@ class TorchEngine:
 
     # -- the interface
 
+    @property
+    def speculated_rows(self) -> None:
+        """Any."""
+
     @torch.inference_mode()
     def encode(self, sources: Sequence[Sequence[int]]) -> TorchRows:
         """See `Engine.encode`."""
