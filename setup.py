@@ -28,6 +28,7 @@ X86 = platform.machine().lower() in {"x86_64", "amd64"}
 LEVELS = {"any": []} | (
     {
         "avx2": ["-mavx2"],
+        "avxvnni": ["-mavx2", "-mavxvnni"],
         "avx512": ["-mavx2", *(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni"))],
     }
     if X86

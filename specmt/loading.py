@@ -23,7 +23,7 @@ def engine_for(bundle: Bundle, device: str = "cpu", precision: str = "fp32") -> 
     if bundle.has_graphs:
         why_not = "the model has no ranges"
         if bundle.has_ranges:
-            why_not = "the native engine is not compiled here, or not fast on this processor (no AVX-512 VNNI)"
+            why_not = "the native engine is not compiled here, or not fast on this processor (no VNNI)"
         return "onnx", f"{why_not}; the model has graphs"
     if can_be_native:
         return "native", "the model has ranges and no graphs"

@@ -14,6 +14,7 @@ from specmt import diagnosis
 from specmt.bundle import BUNDLED_MODEL, GRAPHS, RANGES, load_bundle
 from specmt.cli import app
 from specmt.engines import native_library
+from specmt.engines.native_library import LEVELS
 from specmt.errors import BundleError
 from specmt.inspection import as_text, describe
 from specmt.loading import engine_for
@@ -69,9 +70,20 @@ def test_doctor_translates_and_says_which_engine_and_why() -> None:
     assert found["packages"]["onnxruntime"] and set(found["cpu_features"]) == set(diagnosis.CPU_FEATURES)
 
 
-@pytest.mark.parametrize(("level", "engine"), [(2, "native"), (1, "onnx"), (0, "onnx")])
-def test_the_native_engine_is_taken_where_it_is_fast(level: int, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_library, "_fastest", lambda: level)
+@pytest.mark.parametrize(
+    ("levels", "engine"),
+    [
+        (LEVELS, "native"),
+        (("any", "avx512"), "native"),
+        (LEVELS[:3], "native"),
+        (LEVELS[:2], "onnx"),
+        (("any",), "onnx"),
+    ],
+)
+def test_the_native_engine_is_taken_where_it_is_fast(
+    levels: tuple[str, ...], engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native_library, "runnable", lambda: levels)
     whole = load_bundle(BUNDLED_MODEL)
     assert engine_for(whole)[0] == engine
     assert engine_for(replace(whole, files={name: "" for name in whole.files if name not in GRAPHS}))[0] == "native"

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from specmt.errors import EngineError
 
 FOLDER = Path(__file__).parent.parent / "native"
-LEVELS = ("any", "avx2", "avx512")
-"""Processors that builds are made for, the slowest first: any, those with AVX2, those with AVX-512 VNNI."""
+LEVELS = ("any", "avx2", "avxvnni", "avx512")
+"""Processors that builds are made for, the slowest first: any, those with AVX2, with AVX-VNNI, with AVX-512 VNNI."""
+_TUNED = LEVELS[2:]
+"""Those with an instruction for 8-bit dot products."""
 _NO_MEMORY = 1
 _POINTER, _INTEGER, _REAL, _TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_float, ctypes.c_char_p
 _WINDOW = (_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER, _INTEGER)
@@ -50,14 +52,18 @@ def is_built() -> bool:
 
 def is_tuned() -> bool:
     """Whether it was, for this processor's instructions: the builds for older ones are several times slower."""
-    return is_built() and _path(LEVELS[-1]).exists() and _fastest() == len(LEVELS) - 1
+    return is_built() and any(level in _TUNED for level in runnable())
 
 
 @cache
-def _fastest() -> int:
-    """The place in `LEVELS` of the fastest build that this processor can run."""
-    level: int = ctypes.CDLL(str(_path(LEVELS[0]))).specmt_processor_level()
-    return level
+def runnable() -> tuple[str, ...]:
+    """Of `LEVELS`, the builds that are here and that this processor can run, the slowest first; at least one.
+
+    Raises:
+        OSError: not even the library for any processor is there.
+    """
+    levels: int = ctypes.CDLL(str(_path(LEVELS[0]))).specmt_processor_levels()
+    return tuple(level for place, level in enumerate(LEVELS) if levels >> place & 1 and _path(level).exists())
 
 
 @cache
@@ -68,9 +74,7 @@ def library(level: str = "") -> ctypes.CDLL:
         EngineError: it is not there.
     """
     try:
-        if not level:
-            level = next(name for name in reversed(LEVELS[: _fastest() + 1]) if _path(name).exists())
-        loaded = ctypes.CDLL(str(_path(level)))
+        loaded = ctypes.CDLL(str(_path(level or runnable()[-1])))
     except OSError as error:
         raise EngineError(f"the native engine is not compiled here: {error}") from None
     loaded.specmt_error.restype = _TEXT

@@ -5,6 +5,10 @@
 #include <stdexcept>
 #include <string>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "network.h"
 
 using namespace specmt;
@@ -33,16 +37,21 @@ int guarded(const Work& work) {
 #pragma GCC visibility push(default)
 extern "C" {
 
-// How fast a build this processor can run: 2 with AVX-512 VNNI, 1 with AVX2, 0 else.
-int specmt_processor_level() {
+// Which builds this processor can run: 1 any, plus 2 with AVX2, plus 4 with AVX-VNNI, plus 8 with AVX-512 VNNI.
+int specmt_processor_levels() {
+  int levels = 1;
 #if defined(__x86_64__)
   __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2")) {
+    levels |= 2;
+    unsigned a, b, c, d;
+    if (__get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & bit_AVXVNNI)) levels |= 4;
+  }
   if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-    return 2;
-  if (__builtin_cpu_supports("avx2")) return 1;
+    levels |= 8;
 #endif
-  return 0;
+  return levels;
 }
 
 const char* specmt_error() { return last_error.c_str(); }

@@ -130,6 +130,8 @@ class Product {
  private:
 #if defined(__AVX512VNNI__)
   static constexpr int kTile = 6;
+#elif defined(__AVXVNNI__)
+  static constexpr int kTile = 3;
 #else
   static constexpr int kTile = 2;
 #endif
@@ -154,9 +156,11 @@ class Product {
         return run_lines<1>(activations, begin, group, finish);
       case 2:
         return run_lines<2>(activations, begin, group, finish);
-#if defined(__AVX512VNNI__)
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
       case 3:
         return run_lines<3>(activations, begin, group, finish);
+#endif
+#if defined(__AVX512VNNI__)
       case 4:
         return run_lines<4>(activations, begin, group, finish);
       case 5:
@@ -209,6 +213,37 @@ class Product {
     for (int line = 0; line < kLines; ++line)
 #pragma GCC unroll 4
       for (int part = 0; part < kParts; ++part) _mm512_storeu_si512(&sums[line][part], totals[line][part]);
+#elif defined(__AVXVNNI__)
+    constexpr int kHalf = kParts;  // vectors of eight outputs in half a group: more sums than registers
+    for (int half = 0; half < 2; ++half) {
+      __m256i totals[kLines][kHalf];
+#pragma GCC unroll 4
+      for (int line = 0; line < kLines; ++line)
+#pragma GCC unroll 4
+        for (int part = 0; part < kHalf; ++part) totals[line][part] = _mm256_setzero_si256();
+      const int8_t* from = weights + half * kHalf * 32;
+      for (int input = 0; input < depth_; input += kInputs, from += kGroup * kInputs) {
+        __m256i spread[kLines];
+#pragma GCC unroll 4
+        for (int line = 0; line < kLines; ++line) {
+          int32_t four;
+          std::memcpy(&four, activations + size_t(line) * depth_ + input, sizeof four);
+          spread[line] = _mm256_set1_epi32(four);
+        }
+#pragma GCC unroll 4
+        for (int part = 0; part < kHalf; ++part) {
+          const __m256i columns = _mm256_load_si256(reinterpret_cast<const __m256i*>(from + part * 32));
+#pragma GCC unroll 4
+          for (int line = 0; line < kLines; ++line)
+            asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(totals[line][part]) : "x"(spread[line]), "x"(columns));
+        }
+      }
+      __m256i* to = reinterpret_cast<__m256i*>(sums) + half * kHalf;
+#pragma GCC unroll 4
+      for (int line = 0; line < kLines; ++line, to += 2 * kHalf)
+#pragma GCC unroll 4
+        for (int part = 0; part < kHalf; ++part) _mm256_storeu_si256(to + part, totals[line][part]);
+    }
 #elif defined(__AVX2__)
     // Without a dot product: bytes widened to 16 bits, multiplied and added in pairs. (Multiplying bytes would clip.)
     for (int half = 0; half < kParts; half += 2) {
