@@ -185,7 +185,7 @@ def main() -> None:
     os.sched_setaffinity(0, last_cores(1))
     results = Results(options, "limit", {"corpora": list(CORPORA), "rounds": ROUNDS})
     translator = load_translator(options.bundle)
-    relaxed = DecodingSettings.from_defaults(translator.defaults)
+    relaxed = DecodingSettings.relaxed(translator.defaults)
     ways = {"spec": relaxed, "spec-strict": relaxed.strict(), "ar": replace(relaxed, strategy="ar")}
     for name in CORPORA:
         lines = [pair.source for pair in benchmarking.corpus(options, name, 12 if options.quick else 100)]

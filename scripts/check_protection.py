@@ -95,7 +95,7 @@ def main() -> int:
     arguments = parser.parse_args()
     lines = read_lines(DATA / "protection.jsonl")
     translator = load_translator(arguments.model, engine=arguments.engine)
-    default = DecodingSettings.from_defaults(translator.defaults)
+    default = DecodingSettings.relaxed(translator.defaults)
     strategies = {"ar": replace(default, strategy="ar")}
     if translator.has_drafter:
         strategies |= {"spec-strict": default.strict(), "spec": default}

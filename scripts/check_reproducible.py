@@ -79,7 +79,7 @@ class Variation:
 
 def settings_of(strategy: str, translator: Translator, window: int, group: int) -> DecodingSettings:
     """The settings that a strategy's name stands for."""
-    settings = replace(DecodingSettings.from_defaults(translator.defaults), replay_window=window, replay_group=group)
+    settings = replace(DecodingSettings.relaxed(translator.defaults), replay_window=window, replay_group=group)
     return {
         "ar": replace(settings, strategy="ar"),
         "replay": replace(settings, strategy="replay"),

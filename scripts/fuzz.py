@@ -112,7 +112,7 @@ def random_text(rng: random.Random, lines: int) -> bytes:
 
 def settings_of_all_kinds() -> Iterator[DecodingSettings]:
     """Every strategy, again and again."""
-    relaxed = DecodingSettings.from_defaults(DEFAULTS)
+    relaxed = DecodingSettings.relaxed(DEFAULTS)
     ar = replace(relaxed, strategy="ar")
     while True:
         yield from (relaxed, relaxed.strict(), ar, replace(ar, beam=3, n_best=2))

@@ -124,7 +124,7 @@ def scored_with(translator: Translator, pairs: Sequence[Pair], settings: Decodin
 
 def strategies(translator: Translator) -> dict[str, tuple[Translator, DecodingSettings]]:
     """What is compared in quality."""
-    spec = DecodingSettings.from_defaults(translator.defaults)
+    spec = DecodingSettings.relaxed(translator.defaults)
     ar, alone = replace(spec, strategy="ar"), drafter_alone(translator)
     longest = translator.engine.max_draft_length
     lengths = sorted({min(max(spec.draft_length, 2), longest), longest})
@@ -132,7 +132,7 @@ def strategies(translator: Translator) -> dict[str, tuple[Translator, DecodingSe
         "ar": (translator, ar),
         "beam 5": (translator, replace(ar, beam=5)),
         "strict": (translator, spec.strict()),
-        "default": (translator, spec),
+        "relaxed": (translator, spec),
         **{f"drafter alone, k = {k}": (alone, replace(spec, draft_length=k - 1, beta=1)) for k in lengths if k > 1},
     }
 
@@ -145,14 +145,14 @@ def quality(translator: Translator, pairs: Sequence[Pair]) -> dict[str, Any]:
     for name, output in outputs.items():
         same = sum(own == ar for own, ar in zip(output.texts, outputs["ar"].texts, strict=True))
         found[name] |= {"differing_from_ar": len(pairs) - same}
-    texts = {name: outputs[name].texts for name in ("default", "strict", "ar", "beam 5")}
+    texts = {name: outputs[name].texts for name in ("relaxed", "strict", "ar", "beam 5")}
     references = [pair.target for pair in pairs]
     comparisons = [one for baseline in ("ar", "beam 5") for one in compare(texts, baseline, references)]
     return {
         "lines": len(pairs),
         "strategies": found,
         "comparisons": [asdict(comparison) for comparison in comparisons],
-        "by_source_tokens": by_source_tokens(done["strict"], done["default"]),
+        "by_source_tokens": by_source_tokens(done["strict"], done["relaxed"]),
     }
 
 
@@ -169,7 +169,7 @@ def by_source_tokens(strict: Sequence[Translation], relaxed: Sequence[Translatio
             "to": SOURCE_TOKENS[place] if place < len(SOURCE_TOKENS) else None,
             "lines": len(lines),
             "strict": Output.of([strict[line] for line in lines]).mean_emitted_tokens(),
-            "default": Output.of([relaxed[line] for line in lines]).mean_emitted_tokens(),
+            "relaxed": Output.of([relaxed[line] for line in lines]).mean_emitted_tokens(),
         }
         for place, lines in sorted(classes.items())
     ]
@@ -188,12 +188,12 @@ def draft_lengths(longest: int) -> list[int]:
 
 def by_draft_length(translator: Translator, pairs: Sequence[Pair], length: int) -> dict[str, Any]:
     """Mean emitted tokens, strict and relaxed, and by slot how much of a strict draft is accepted."""
-    spec = replace(DecodingSettings.from_defaults(translator.defaults), draft_length=length)
+    spec = replace(DecodingSettings.relaxed(translator.defaults), draft_length=length)
     strict = Output.of(translated(translator, pairs, spec.strict()))
     relaxed = Output.of(translated(translator, pairs, spec))
     return {
         "strict": strict.mean_emitted_tokens(),
-        "default": relaxed.mean_emitted_tokens(),
+        "relaxed": relaxed.mean_emitted_tokens(),
         "acceptance_by_position": strict.acceptance_by_position(),
     }
 
@@ -238,19 +238,19 @@ def translating(translator: Translator, settings: DecodingSettings, batch_size: 
 
 def speed(translator: Translator, lines: Sequence[str], rounds: int, clock: Clock) -> dict[str, Any]:
     """Seconds at batch size 1 of everything that is swept, by name."""
-    spec = DecodingSettings.from_defaults(translator.defaults)
-    settings = {"ar": replace(spec, strategy="ar"), "beam 5": replace(spec, strategy="ar", beam=5), "default": spec}
+    spec = DecodingSettings.relaxed(translator.defaults)
+    settings = {"ar": replace(spec, strategy="ar"), "beam 5": replace(spec, strategy="ar", beam=5), "relaxed": spec}
     settings |= grid(spec)
     for length in draft_lengths(translator.engine.max_draft_length):
         settings[f"strict, k {length}"] = replace(spec.strict(), draft_length=length)
-        settings[f"default, k {length}"] = replace(spec, draft_length=length)
+        settings[f"relaxed, k {length}"] = replace(spec, draft_length=length)
     runs = {name: translating(translator, one, batch_size=1) for name, one in settings.items()}
     return {"lines": len(lines), "seconds": race(runs, blocks(lines, BLOCK), rounds, clock)}
 
 
 def batches(translator: Translator, lines: Sequence[str], batch_size: int, rounds: int, clock: Clock) -> dict[str, Any]:
     """Seconds at a batch size, strict at its best draft length and at the usual one; the best is found beforehand."""
-    spec = DecodingSettings.from_defaults(translator.defaults)
+    spec = DecodingSettings.relaxed(translator.defaults)
     longest = translator.engine.max_draft_length
     tried = {
         length: translating(translator, replace(spec.strict(), draft_length=length), batch_size)
@@ -263,7 +263,7 @@ def batches(translator: Translator, lines: Sequence[str], batch_size: int, round
         "ar": translating(translator, replace(spec, strategy="ar"), batch_size),
         "strict": translating(translator, spec.strict(), batch_size),
         "strict, best k": tried[best],
-        "default": translating(translator, spec, batch_size),
+        "relaxed": translating(translator, spec, batch_size),
     }
     return {"lines": len(lines), "best": best, "seconds": race(runs, [lines], rounds, clock)}
 
@@ -277,7 +277,7 @@ def sections(
     """The parts of one test set and how they are measured; what is scored first, what is timed behind it."""
     scored, counted = corpus(extent.scored), corpus(extent.counted)
     yield "quality", partial(quality, translator, scored)
-    for name, settings in grid(DecodingSettings.from_defaults(translator.defaults)).items():
+    for name, settings in grid(DecodingSettings.relaxed(translator.defaults)).items():
         yield f"grid/{name}", partial(scored_with, translator, scored, settings)
     for length in draft_lengths(translator.engine.max_draft_length):
         yield f"draft length/{length}", partial(by_draft_length, translator, counted, length)

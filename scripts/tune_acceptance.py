@@ -68,7 +68,7 @@ def main() -> None:
     pairs = read_parallel(arguments.source, arguments.reference)[: arguments.lines]
     lines, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
     translator = load_translator(arguments.model, engine=arguments.engine)
-    spec = DecodingSettings.from_defaults(translator.defaults)
+    spec = DecodingSettings.relaxed(translator.defaults)
     runs = {"ar": replace(spec, strategy="ar")}
     lengths = {f"strict, draft length {k}": int(k) for k in arguments.draft_lengths.split(",")}
     runs |= {name: replace(spec.strict(), draft_length=k) for name, k in lengths.items()}

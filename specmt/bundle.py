@@ -40,9 +40,11 @@ class DecodingDefaults:
     draft_length: int
     """`[MASK]` slots an iteration."""
     beta: int
-    """Candidates of the verifier among which a draft token is accepted; 1 is strict."""
+    """Candidates of the verifier among which a draft token is accepted when relaxed."""
     tau: float
-    """How far behind the best candidate an accepted one may be, in nats."""
+    """How far behind the best candidate an accepted one may then be, in nats."""
+    strict: bool = True
+    """Whether only the best candidate is accepted (beta = 1) unless relaxed decoding is asked for."""
     length_penalty: float = 1.0
     """Exponent of the length (tokens) by which beam search divides a log-probability."""
     max_tokens_factor: float = 2.0

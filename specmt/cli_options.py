@@ -79,9 +79,20 @@ ThreadsOption = Annotated[int, typer.Option(min=1, help="Cores used.", show_defa
 DraftLengthOption = Annotated[
     int | None, typer.Option(min=1, help="Tokens drafted an iteration.", show_default="the model's")
 ]
-BetaOption = Annotated[int | None, typer.Option(min=1, help="Candidates of the verifier.", show_default="the model's")]
-TauOption = Annotated[float | None, typer.Option(min=0, help="Nats behind the best.", show_default="the model's")]
-StrictOption = Annotated[bool, typer.Option("--strict", help="beta = 1: the very tokens of `--strategy ar`.")]
+BetaOption = Annotated[
+    int | None, typer.Option(min=1, help="Relaxed: candidates of the verifier.", show_default="the model's")
+]
+TauOption = Annotated[
+    float | None, typer.Option(min=0, help="Relaxed: nats behind the best.", show_default="the model's")
+]
+StrictOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--strict/--relaxed",
+        help="The very tokens of `--strategy ar`, or (so also with --beta, --tau) what is nearly as probable.",
+        show_default="the model's",
+    ),
+]
 ReplayWindowOption = Annotated[
     int | None, typer.Option(min=1, help="Tokens of a sentence that are replayed at a time.", show_default="16")
 ]

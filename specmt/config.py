@@ -169,6 +169,8 @@ class ExportConfig:
     beta: Positive = 3
     tau: Annotated[float, Field(ge=0)] = 1.0
     """Nats."""
+    strict: bool = True
+    """Whether the pair decodes strictly unless asked otherwise; beta and tau are for relaxed decoding."""
 
 
 @_section

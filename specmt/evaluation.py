@@ -195,7 +195,7 @@ def strategy_settings(name: str, defaults: DecodingDefaults) -> DecodingSettings
     Raises:
         UsageError: no such strategy.
     """
-    spec = DecodingSettings.from_defaults(defaults)
+    spec = DecodingSettings.relaxed(defaults)
     if name == "spec":
         return spec
     if name == "spec-strict":

@@ -47,7 +47,13 @@ class DecodingSettings:
 
     @classmethod
     def from_defaults(cls, defaults: DecodingDefaults) -> DecodingSettings:
-        """Relaxed `spec` as the bundle's manifest has it."""
+        """`spec` as the bundle's manifest has it, strict or relaxed."""
+        relaxed = cls.relaxed(defaults)
+        return relaxed.strict() if defaults.strict else relaxed
+
+    @classmethod
+    def relaxed(cls, defaults: DecodingDefaults) -> DecodingSettings:
+        """Relaxed `spec` with the manifest's beta and tau."""
         return cls("spec", defaults.draft_length, defaults.beta, defaults.tau, 1, defaults.length_penalty)
 
     def strict(self) -> DecodingSettings:

@@ -309,7 +309,7 @@ class Pipeline:
             self._folder("export") / "bundle",
             checkpoints.bundle_weights(verifier["model"], drafter["model"]),
             checkpoints.pair_architecture(verifier, drafter),
-            DecodingDefaults(export.draft_length, export.beta, export.tau),
+            DecodingDefaults(export.draft_length, export.beta, export.tau, export.strict),
         )
 
     def _load_verifier(self, path: Path, bundle: Path) -> Translator:

@@ -30,7 +30,7 @@ TINY = Architecture(
     draft_length=4,
     bigram_rank=4,
 )
-DEFAULTS = DecodingDefaults(draft_length=3, beta=2, tau=0.5, max_tokens_factor=1.0, max_tokens_offset=4)
+DEFAULTS = DecodingDefaults(3, beta=2, tau=0.5, strict=False, max_tokens_factor=1.0, max_tokens_offset=4)
 
 
 def random_weights(architecture: Architecture, seed: int = 0, projections: float = 0.6) -> dict[str, Tensor]:

@@ -283,7 +283,7 @@ def tiny_vocabulary() -> Vocabulary:
     return Vocabulary(tiny_tokenizer())
 
 
-DEFAULTS = DecodingDefaults(draft_length=4, beta=3, tau=1.0)
+DEFAULTS = DecodingDefaults(draft_length=4, beta=3, tau=1.0, strict=False)
 
 
 def scripted_translator(engine: ScriptedEngine, defaults: DecodingDefaults = DEFAULTS) -> Translator:

@@ -57,7 +57,7 @@ def test_an_interval_is_over_bleu_of_the_resampled_lines() -> None:
 
 
 def settings_of(draft_length: int) -> DecodingSettings:
-    return DecodingSettings.from_defaults(DecodingDefaults(draft_length, beta=2, tau=0.3))
+    return DecodingSettings.relaxed(DecodingDefaults(draft_length, beta=2, tau=0.3))
 
 
 class Clock:
@@ -94,16 +94,16 @@ def test_emitted_tokens_are_counted_by_source_length_and_split_lines_left_out() 
     relaxed = [replace(one, iterations=(Iteration(4, 1, (7, 7)),)) for one in strict]
     found = sweep.by_source_tokens(strict, relaxed)
     assert found == [
-        {"from": 1, "to": 5, "lines": 2, "strict": 2.0, "default": 2.0},
-        {"from": 6, "to": 10, "lines": 1, "strict": 3.0, "default": 2.0},
-        {"from": 41, "to": None, "lines": 1, "strict": 4.0, "default": 2.0},
+        {"from": 1, "to": 5, "lines": 2, "strict": 2.0, "relaxed": 2.0},
+        {"from": 6, "to": 10, "lines": 1, "strict": 3.0, "relaxed": 2.0},
+        {"from": 41, "to": None, "lines": 1, "strict": 4.0, "relaxed": 2.0},
     ]
 
 
 def test_the_drafter_alone_emits_every_token_that_it_drafts() -> None:
     engine = ScriptedEngine(right_before(1, rank=1))
     translator = scripted_translator(engine)
-    spec = replace(DecodingSettings.from_defaults(translator.defaults), beta=1, draft_length=3)
+    spec = replace(DecodingSettings.relaxed(translator.defaults), beta=1, draft_length=3)
     alone = sweep.drafter_alone(translator).translate(SENTENCES, spec, batch_size=2)
     for line, translation in zip(SENTENCES, alone, strict=True):
         request = translator.request(0, line)
@@ -135,11 +135,11 @@ def test_beta_1_is_in_the_grid_once() -> None:
 def section() -> dict[str, Any]:
     """Measurements of one test set by a drafter of two slots."""
     one = {"bleu": 40.0, "chrf": 60.0, "emitted": 2.5, "bleu_signature": "B", "chrf_signature": "C"}
-    strategies = {name: {**one, "differing_from_ar": 3} for name in ("ar", "beam 5", "strict", "default")}
-    comparison = {"baseline": "ar", "system": "default", "delta": -0.25, "low": -0.5, "high": 0.125, "p_value": 0.25}
-    turned = {**comparison, "baseline": "default", "system": "ar", "delta": 0.25}
-    classes = [{"from": 1, "to": 5, "lines": 12, "strict": 2.0, "default": 2.5}]
-    classes.append({"from": 41, "to": None, "lines": 11, "strict": 3.0, "default": 3.5})
+    strategies = {name: {**one, "differing_from_ar": 3} for name in ("ar", "beam 5", "strict", "relaxed")}
+    comparison = {"baseline": "ar", "system": "relaxed", "delta": -0.25, "low": -0.5, "high": 0.125, "p_value": 0.25}
+    turned = {**comparison, "baseline": "relaxed", "system": "ar", "delta": 0.25}
+    classes = [{"from": 1, "to": 5, "lines": 12, "strict": 2.0, "relaxed": 2.5}]
+    classes.append({"from": 41, "to": None, "lines": 11, "strict": 3.0, "relaxed": 3.5})
     parts: dict[str, Any] = {
         "quality": {
             "lines": 9,
@@ -152,12 +152,12 @@ def section() -> dict[str, Any]:
     parts |= {f"grid/{name}": one for name in grid}
     for length in (1, 2):
         shares = [0.8, 0.5][:length]
-        part = {"strict": 1.5 * length, "default": 2.0 * length, "acceptance_by_position": shares}
+        part = {"strict": 1.5 * length, "relaxed": 2.0 * length, "acceptance_by_position": shares}
         parts[f"draft length/{length}"] = part
-    names = ["beam 5", "default", *grid, *(f"{way}, k {k}" for way in ("strict", "default") for k in (1, 2))]
+    names = ["beam 5", "relaxed", *grid, *(f"{way}, k {k}" for way in ("strict", "relaxed") for k in (1, 2))]
     seconds = {"ar": [4.0, 6.0, 5.0], **{name: [2.0, 2.0, 5.0] for name in names}}
     parts["speed"] = {"lines": 3, "seconds": {**seconds, "strict, k 1": [1.0, 2.0, 1.0]}}
-    times = {"ar": [2.0], "strict": [1.0], "strict, best k": [0.5], "default": [4.0]}
+    times = {"ar": [2.0], "strict": [1.0], "strict, best k": [0.5], "relaxed": [4.0]}
     for size in sweep.BATCH_SIZES:
         parts[f"batch size/{size}"] = {"lines": 4, "best": 1, "seconds": times}
     conditions = {"cpu": "Some CPU", "cores": 2, "memory_gib": 1, "os": "Some OS", "python": "3", "versions": {}}
@@ -181,14 +181,14 @@ def row(text: str, start: str) -> str:
 
 def test_a_speedup_is_of_times_within_one_round() -> None:
     text = write_results.quality(section())
-    assert row(text, "| Tatoeba test | default") == (
-        "| Tatoeba test | default | 40.0 | 60.0 | 2.50 | 3 of 9 | 2.00 (1.00–3.00) |"
+    assert row(text, "| Tatoeba test | relaxed") == (
+        "| Tatoeba test | relaxed | 40.0 | 60.0 | 2.50 | 3 of 9 | 2.00 (1.00–3.00) |"
     )
 
 
 def test_a_difference_stands_with_its_interval_and_sign() -> None:
     text = write_results.comparisons(section())
-    assert row(text, "| Tatoeba") == "| Tatoeba test | default less ar | -0.25 | -0.50 to +0.12 | 0.250 |"
+    assert row(text, "| Tatoeba") == "| Tatoeba test | relaxed less ar | -0.25 | -0.50 to +0.12 | 0.250 |"
     assert text.count("Tatoeba") == 1, "not once more the other way round"
 
 
@@ -233,7 +233,7 @@ def test_the_figures_are_the_same_bytes_for_the_same_measurements(tmp_path: Path
 
 def test_what_is_scored_is_counted_from_the_same_translations() -> None:
     translator = scripted_translator(ScriptedEngine())
-    settings = replace(DecodingSettings.from_defaults(translator.defaults), strategy="ar")
+    settings = replace(DecodingSettings.relaxed(translator.defaults), strategy="ar")
     pairs = [Pair(line, line) for line in SENTENCES]
     found = sweep.scored_with(translator, pairs, settings)
     assert found["emitted"] == 1.0

@@ -54,7 +54,7 @@ def explain(
     draft_length: DraftLengthOption = None,
     beta: BetaOption = None,
     tau: TauOption = None,
-    strict: StrictOption = False,
+    strict: StrictOption = None,
     threads: ThreadsOption = 1,
     engine: EngineOption = EngineName.auto,
     device: DeviceOption = "cpu",

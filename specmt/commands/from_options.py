@@ -27,12 +27,12 @@ def settings_of(
     draft_length: int | None,
     beta: int | None,
     tau: float | None,
-    strict: bool,
+    strict: bool | None,
     beam: int = 1,
     length_penalty: float | None = None,
     n_best: int = 1,
 ) -> DecodingSettings:
-    """What was given, and the model's defaults for what was not (None).
+    """What was given, and the model's defaults for what was not (None). A beta or tau asks for relaxed decoding.
 
     Raises:
         UsageError: settings that contradict one another or that the engine cannot do.
@@ -41,13 +41,17 @@ def settings_of(
 
     if strict and (beta or 1) > 1:
         raise UsageError("--strict means --beta 1; give one of them")
+    if strict is None and (beta, tau) == (None, None):
+        settings = DecodingSettings.from_defaults(translator.defaults)
+    else:
+        settings = DecodingSettings.relaxed(translator.defaults)
+        settings = settings.strict() if strict else settings
     given: dict[str, Any] = {
         "draft_length": draft_length,
-        "beta": 1 if strict else beta,
+        "beta": beta,
         "tau": tau,
         "length_penalty": length_penalty,
     }
-    settings = DecodingSettings.from_defaults(translator.defaults)
     settings = replace(settings, **{key: value for key, value in given.items() if value is not None})
     return replace(settings, strategy=strategy.value, beam=beam, n_best=n_best).checked(translator.engine)
 

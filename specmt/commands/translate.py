@@ -121,7 +121,7 @@ def translate(
     draft_length: DraftLengthOption = None,
     beta: BetaOption = None,
     tau: TauOption = None,
-    strict: StrictOption = False,
+    strict: StrictOption = None,
     split: SplitOption = True,
     max_source_tokens: MaxSourceTokensOption = None,
     guards: GuardsOption = True,
