@@ -278,7 +278,7 @@ class DraftingCriterionConfig(FairseqDataclass):
 
 _LEFT_HIDDEN = 0.35
 """Share of slots trained without their left neighbour: the candidates are chosen before the neighbour is known."""
-_SLOT_DECAY = 0.9
+_SLOT_DECAY = 0.8
 """How much rarer each slot is trained than the one before it."""
 
 
