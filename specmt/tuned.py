@@ -85,7 +85,7 @@ def stored(key: Key, longest: int) -> Tuned | None:
 
 def fastest(settings: DecodingSettings, translator: Translator) -> DecodingSettings:
     """Strict settings with what is fastest here: as it was tuned, else as the engine has it. Others as they are."""
-    if settings.strategy != "spec" or settings.beta != 1 or settings.reproducible:
+    if settings.strategy != "spec" or settings.beta != 1:
         return settings
     found = stored(Key.here(translator.model_digest, translator.engine.name), translator.engine.max_draft_length)
     if not found:

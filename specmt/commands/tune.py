@@ -36,9 +36,9 @@ def tune(
         ReportFormat.text
     ),
 ) -> None:
-    """Find the draft length that is fastest on this machine, and up to how many rows, for `translate --strict`.
+    """Find the draft length that is fastest on this machine, and up to how many rows, for strict decoding.
 
-    Kept in the user's cache by model, engine and processor. Without --strict the model's own draft length holds: there
+    Kept in the user's cache by model, engine and processor. With --relaxed the model's own draft length holds: there
     it can change the text, and no text depends on a clock.
     """
     from specmt import tuned, tuning
