@@ -10,7 +10,7 @@ from specmt.bundle import Bundle, load_bundle
 from specmt.engines import native_library
 from specmt.engines.base import AnyEngine
 from specmt.errors import EngineError, UsageError
-from specmt.translator import Splitting, Translator
+from specmt.translator import Limits, Splitting, Translator
 
 
 def engine_for(bundle: Bundle, device: str = "cpu", precision: str = "fp32") -> tuple[str, str]:
@@ -59,6 +59,7 @@ def load_translator(
         bundle.digest,
         splitting=Splitting(bundle.source_language, bundle.max_source_tokens),
         aligner=partial(_aligner, bundle),
+        limits=Limits(bundle.architecture.max_source_tokens, bundle.architecture.max_target_tokens),
     )
 
 
