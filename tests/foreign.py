@@ -30,6 +30,7 @@ LIMIT = 20
 SIZES = {"layers": 2, "embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 2}
 PRE_NORM = {"encoder_normalize_before": True, "decoder_normalize_before": True}
 SHARED = {"share_all_embeddings": True}
+LEARNED = {"encoder_learned_pos": True, "decoder_learned_pos": True}
 
 LINES = [
     "Ein Mann, der nicht da ist, kauft 3,5 % mehr Brot.",

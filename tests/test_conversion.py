@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from foreign import (
+    LEARNED,
     PRE_NORM,
     SHARED,
     TARGET_SIZE,
@@ -54,6 +55,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "unscaled embeddings": {**SHARED, "no_scale_embedding": True},
     "another encoder": {"encoder_layers": 3, "encoder_ffn_embed_dim": 40, "encoder_attention_heads": 4},
     "deep encoder, shallow decoder": {**SHARED, **PRE_NORM, "encoder_layers": 4, "decoder_layers": 1},
+    "learned positions": {**SHARED, **LEARNED, "max_source_positions": 40, "max_target_positions": 30},
+    "learned positions of the source": {"encoder_learned_pos": True},
+    "learned positions of the target": {**PRE_NORM, "decoder_learned_pos": True},
 }
 
 
