@@ -21,7 +21,9 @@ from foreign import (
     Foreign,
     assert_fairseqs_tokens,
     changed,
+    fairseqs_log_probs,
     learned_merges,
+    log_probs,
     rounded,
     sentences,
 )
@@ -88,6 +90,21 @@ def test_the_8_bit_engines_agree_with_the_reference_on_every_variant(variant: st
     assert np.mean(differences) < 0.25
 
 
+@pytest.mark.parametrize("name", ["transformer_iwslt_de_en", "transformer_wmt_en_de_big"])
+def test_sizes_of_public_models_run_in_every_engine(name: str, tmp_path: Path) -> None:
+    """With a layer a side; the second has the encoder's feed-forward width of fairseq's models for WMT 2019."""
+    wide = {"encoder_ffn_embed_dim": 8192} if name.endswith("big") else {}
+    few = {"encoder_layers": 1, "decoder_layers": 1}
+    foreign = Foreign(tmp_path, {**SHARED, **few, **wide, "arch": name}, projections=0.004)
+    converted = convert(Conversion(foreign.path), tmp_path / "bundle", ["w5 w6 w7 w8 w9", "w10 w11 w12"])
+    assert converted.without_graphs is None
+    source, said = [7, 8, 11, EOS_ID], [EOS_ID, 9, 30]
+    theirs = fairseqs_log_probs(foreign, source, said)
+    for engine, tolerance in (("torch", 1e-6), ("native", 0.05), ("onnx", 0.05)):
+        found = log_probs(load_translator(tmp_path / "bundle", engine=engine).engine, source, said)
+        assert np.abs(found - theirs).mean() < tolerance * theirs.std()
+
+
 def old_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """As fairseq named tensors in 2018: q, k and v in one, layer norms by number, sinusoids kept, no version."""
     old: dict[str, Tensor] = {}
@@ -152,10 +169,8 @@ def test_an_old_pre_norm_model_has_no_last_layer_norm(tmp_path: Path) -> None:
     assert foreign.model.decoder.layer_norm is None
     sources, engine = sentences(3), load_translator(tmp_path / "bundle", engine="torch").engine
     for source in sources:
-        logits, _ = foreign.model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[EOS_ID, 9, 30]]))
-        found = engine.verify(engine.encode([source]), np.array([[EOS_ID, 9, 30]]), TARGET_SIZE)
-        by_id = np.take_along_axis(found.log_probs, found.ids.argsort(axis=2), axis=2)
-        np.testing.assert_allclose(by_id, logits.log_softmax(dim=-1).detach().numpy(), rtol=1e-5, atol=1e-4)
+        theirs = fairseqs_log_probs(foreign, source, [EOS_ID, 9, 30])
+        np.testing.assert_allclose(log_probs(engine, source, [EOS_ID, 9, 30]), theirs, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("shape", ["cfg with a Namespace", "cfg with a dictionary", "half precision", "shadows"])
