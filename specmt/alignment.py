@@ -25,11 +25,18 @@ Pairs = tuple[tuple[int, int], ...]
 """(source word, target word), both counted from 0, sorted."""
 
 
+def can_align(architecture: Architecture) -> bool:
+    """Whether an aligner computes what such a verifier does; a converted one may be another."""
+    norms = architecture.encoder_pre_norm and architecture.decoder_pre_norm and architecture.encoder_final_norm
+    embeddings = architecture.scaled_embeddings and not architecture.source_vocabulary_size
+    return norms and embeddings and not architecture.encoder_heads and architecture.activation == "relu"
+
+
 class Aligner:
     """Aligns sentences with the verifier of a pair."""
 
     def __init__(self, architecture: Architecture, weights: Mapping[str, FloatArray]) -> None:
-        """Take a bundle's weights in float32."""
+        """Take a bundle's weights in float32; `can_align` says of which."""
         self._architecture = architecture
         self._weights = weights
         self._layer = max(architecture.decoder_layers - 2, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from specmt.alignment import Aligner
+from specmt.alignment import Aligner, can_align
 from specmt.bundle import Bundle, load_bundle
 from specmt.engines import native_library
 from specmt.engines.base import AnyEngine
@@ -66,7 +66,7 @@ def load_translator(
 def _aligner(bundle: Bundle) -> Aligner:
     from specmt.weights import load_weights
 
-    if not bundle.has_own_tokenizer:
+    if not bundle.has_own_tokenizer or not can_align(bundle.architecture):
         raise UsageError(f"--alignment: {bundle.path} is a converted model; only pairs that specmt trained are aligned")
     return Aligner(bundle.architecture, load_weights(bundle))
 

@@ -193,16 +193,34 @@ def test_every_form_of_a_checkpoint_is_read(shape: str, tmp_path: Path) -> None:
 # -- the bundle
 
 
-def test_a_model_of_specmts_own_tokenizer_is_a_bundle_like_any_other(tmp_path: Path) -> None:
-    foreign = Foreign(tmp_path, SHARED)
+def of_own_tokenizer(foreign: Foreign) -> Path:
+    """The bundle of a model whose dictionaries and codes are those of specmt's tiny tokenizer."""
     pieces = tiny_vocabulary().pieces()
     assert len(pieces) == TARGET_SIZE
     for language in ("de", "en"):
-        (tmp_path / f"dict.{language}.txt").write_text("".join(f"{piece} 1\n" for piece in pieces[MASK_ID:]))
-    (tmp_path / "spm.model").write_bytes(tiny_tokenizer())
-    bundle = load_bundle(foreign.converted(bpe="sentencepiece", codes=tmp_path / "spm.model"))
+        (foreign.folder / f"dict.{language}.txt").write_text("".join(f"{piece} 1\n" for piece in pieces[MASK_ID:]))
+    (foreign.folder / "spm.model").write_bytes(tiny_tokenizer())
+    return foreign.converted(bpe="sentencepiece", codes=foreign.folder / "spm.model")
+
+
+def test_a_model_of_specmts_own_tokenizer_is_a_bundle_like_any_other(tmp_path: Path) -> None:
+    bundle = load_bundle(of_own_tokenizer(Foreign(tmp_path, SHARED)))
     assert TOKENIZER in bundle.files and "segmentation.json" not in bundle.files
     assert isinstance(bundle.vocabulary(), Vocabulary)
+
+
+@pytest.mark.parametrize("other", [{"encoder_normalize_before": False}, {"activation_fn": "gelu"}], ids=str)
+def test_a_verifier_unlike_those_that_specmt_trains_is_not_aligned(other: dict[str, Any], tmp_path: Path) -> None:
+    translator = load_translator(of_own_tokenizer(Foreign(tmp_path, {**SHARED, **PRE_NORM, **other})))
+    with pytest.raises(UsageError, match=r"^--alignment: .* is a converted model; only pairs"):
+        _ = translator.aligner
+
+
+def test_one_that_is_like_them_is_aligned_with_learned_positions_too(tmp_path: Path) -> None:
+    sizes = {"max_source_positions": 9, "max_target_positions": 7}
+    bundle = of_own_tokenizer(Foreign(tmp_path, {**SHARED, **PRE_NORM, **LEARNED, **sizes}))
+    attention = load_translator(bundle).aligner.attention([9, 10, EOS_ID], [11, 12, EOS_ID])
+    np.testing.assert_allclose(attention.sum(axis=1), 1, rtol=1e-5)
 
 
 def test_a_manifest_says_where_a_model_comes_from(plain: Foreign) -> None:
