@@ -12,7 +12,8 @@ from foreign import LEARNED, SHARED, Foreign
 
 from specmt.bundle import load_bundle
 from specmt.conversion import Conversion, convert
-from specmt.engines.base import step
+from specmt.engines.base import AnyEngine, Candidates, IntArray, Rows, step
+from specmt.engines.calibration import calibrate
 from specmt.engines.onnx_engine import OnnxEngine
 from specmt.errors import BundleError, InputError, UsageError
 from specmt.guards import LineWarning
@@ -22,6 +23,7 @@ from specmt.segmentation import Segmenter
 from specmt.settings import DecodingSettings
 from specmt.translator import Translator
 from specmt.vocabulary import EOS_ID
+from specmt.weights import load_weights
 
 pytestmark = [
     pytest.mark.skipif(find_spec("fairseq") is None, reason="needs fairseq"),
@@ -105,6 +107,23 @@ def test_a_bundle_says_its_positions_and_one_of_sinusoids_says_nothing(short: Fo
     assert bundle.max_source_tokens == SOURCE_LIMIT
     manifest = json.loads((plain.converted() / "manifest.json").read_text())
     assert not {"source_positions", "target_positions"} & manifest["architecture"].keys()
+
+
+def test_calibration_reads_as_many_tokens_as_there_are_positions_for(
+    short: Foreign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle, read = load_bundle(short.folder / "bundle"), []
+
+    def reading(engine: AnyEngine, rows: Rows, last_ids: IntArray, beta: int) -> Candidates:
+        read.append(int(rows.lengths.max()) + 1)
+        return step(engine, rows, last_ids, beta)
+
+    monkeypatch.setattr("specmt.engines.calibration.step", reading)
+    long = [[*range(start, start + 30), EOS_ID] for start in range(5, 60, 5)]
+    cut = [[*source[:SOURCE_LIMIT], EOS_ID] for source in long]
+    weights = load_weights(bundle)
+    assert calibrate(bundle.architecture, weights, long) == calibrate(bundle.architecture, weights, cut)
+    assert max(read) == TARGET_LIMIT
 
 
 def test_positions_that_do_not_fit_are_refused_by_the_engine_that_reads_them(short: Foreign) -> None:
