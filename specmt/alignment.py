@@ -16,7 +16,8 @@ import numpy as np
 
 from specmt.architecture import Architecture
 from specmt.engines.base import FloatArray, IntArray
-from specmt.vocabulary import EOS_ID, PAD_ID, Vocabulary
+from specmt.positions import SOURCE_POSITIONS, TARGET_POSITIONS, position_table
+from specmt.vocabulary import EOS_ID, Vocabulary
 
 _EPSILON = np.float32(1e-5)
 
@@ -24,11 +25,18 @@ Pairs = tuple[tuple[int, int], ...]
 """(source word, target word), both counted from 0, sorted."""
 
 
+def can_align(architecture: Architecture) -> bool:
+    """Whether an aligner computes what such a verifier does; a converted one may be another."""
+    norms = architecture.encoder_pre_norm and architecture.decoder_pre_norm and architecture.encoder_final_norm
+    embeddings = architecture.scaled_embeddings and not architecture.source_vocabulary_size
+    return norms and embeddings and not architecture.encoder_heads and architecture.activation == "relu"
+
+
 class Aligner:
     """Aligns sentences with the verifier of a pair."""
 
     def __init__(self, architecture: Architecture, weights: Mapping[str, FloatArray]) -> None:
-        """Take a bundle's weights in float32."""
+        """Take a bundle's weights in float32; `can_align` says of which."""
         self._architecture = architecture
         self._weights = weights
         self._layer = max(architecture.decoder_layers - 2, 0)
@@ -53,7 +61,7 @@ class Aligner:
         """
         memory = self._encoder(source_ids)
         read = [EOS_ID, *target_ids[:-1]]
-        x = self._embedded(read)
+        x = self._embedded(read, TARGET_POSITIONS)
         hidden = np.triu(np.full((len(read), len(read)), -np.inf, dtype=np.float32), k=1)
         for index in range(self._layer + 1):
             layer = f"verifier.decoder.layers.{index}"
@@ -70,7 +78,7 @@ class Aligner:
         return attention
 
     def _encoder(self, ids: Sequence[int]) -> FloatArray:
-        x = self._embedded(ids)
+        x = self._embedded(ids, SOURCE_POSITIONS)
         for index in range(self._architecture.encoder_layers):
             layer = f"verifier.encoder.layers.{index}"
             normed = self._norm(x, f"{layer}.self_attn_layer_norm")
@@ -78,12 +86,9 @@ class Aligner:
             x = x + self._feed_forward(x, layer)
         return self._norm(x, "verifier.encoder.layer_norm")
 
-    def _embedded(self, ids: Sequence[int]) -> FloatArray:
+    def _embedded(self, ids: Sequence[int], table: str) -> FloatArray:
         width = self._architecture.width
-        half = width // 2
-        frequencies = np.exp(np.arange(half) * -(math.log(10000) / (half - 1)))
-        angles = (np.arange(len(ids)) + PAD_ID + 1)[:, None] * frequencies
-        positions = np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+        positions = position_table(len(ids), width, self._weights.get(f"{table}.weight"))
         rows: IntArray = np.array(ids, dtype=np.int64)
         embedded: FloatArray = self._weights["embeddings.weight"][rows] * np.float32(math.sqrt(width)) + positions
         return embedded

@@ -10,7 +10,7 @@ ACTIVATIONS = ("relu", "gelu")
 
 @dataclass(frozen=True)
 class Architecture:
-    """Sizes of verifier and drafter, which are Transformers with sinusoidal positions.
+    """Sizes of verifier and drafter, which are Transformers.
 
     What stands after `bigram_rank` differs from its default only in verifiers that were converted. The drafter is
     always pre-norm with ReLU, has the decoder's sizes and uses the matrices that the decoder reads and writes with.
@@ -51,9 +51,13 @@ class Architecture:
     """Whether embeddings are multiplied by the square root of the width."""
     activation: str = "relu"
     """Of the verifier's feed-forward layers: relu, or gelu (exact)."""
+    source_positions: int = 0
+    """Positions in the table that the encoder learned, end-of-sentence's included; 0: sinusoids, for any number."""
+    target_positions: int = 0
+    """The same of the decoder, which the drafter reads as well."""
 
     def __post_init__(self) -> None:
-        """Refuse heads that do not share the width evenly, and activations that no engine has."""
+        """Refuse heads that do not share the width evenly, activations that no engine has, and tables for no token."""
         if any(heads < 1 or self.width % heads for heads in (self.heads, self.heads_of_encoder)):
             raise ValueError("width must be a multiple of heads")
         drafts_all = self.drafter_layers > 0 and not self.draft_vocabulary_size
@@ -61,6 +65,8 @@ class Architecture:
             raise ValueError("a drafter that says all tokens needs an output matrix of all tokens")
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}")
+        if any(positions < 0 or positions == 1 for positions in (self.source_positions, self.target_positions)):
+            raise ValueError("a table of learned positions must have at least 2: for a token and end-of-sentence")
 
     @property
     def heads_of_encoder(self) -> int:
@@ -71,6 +77,16 @@ class Architecture:
     def feed_forward_width_of_encoder(self) -> int:
         """Inner units of the encoder's layers."""
         return self.encoder_feed_forward_width or self.feed_forward_width
+
+    @property
+    def max_source_tokens(self) -> int | None:
+        """The most tokens that a source may have, end-of-sentence not counted; None: any number."""
+        return self.source_positions - 1 if self.source_positions else None
+
+    @property
+    def max_target_tokens(self) -> int | None:
+        """The most tokens that a target may have, end-of-sentence counted, as it is never read; None: any number."""
+        return self.target_positions or None
 
     @property
     def source_embeddings(self) -> str:

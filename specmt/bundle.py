@@ -124,12 +124,17 @@ class Bundle:
 
     @property
     def max_source_tokens(self) -> int:
-        """Tokens of the longest source that the pair was trained on, or a usual number where that is not written."""
+        """Tokens of the longest source that the pair was trained on, or a usual number where that is not written.
+
+        Never more than it has positions for.
+        """
         try:
             found = int(self.training["config"]["data"]["max_tokens"])
         except (KeyError, TypeError, ValueError):
-            return _USUAL_SOURCE_TOKENS
-        return found if found > 0 else _USUAL_SOURCE_TOKENS
+            found = 0
+        most = self.architecture.max_source_tokens
+        trained = found if found > 0 else _USUAL_SOURCE_TOKENS
+        return trained if most is None else min(trained, most)
 
     @property
     def weights_path(self) -> Path:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from specmt.alignment import Aligner
+from specmt.alignment import Aligner, can_align
 from specmt.bundle import Bundle, load_bundle
 from specmt.engines import native_library
 from specmt.engines.base import AnyEngine
 from specmt.errors import EngineError, UsageError
-from specmt.translator import Splitting, Translator
+from specmt.translator import Limits, Splitting, Translator
 
 
 def engine_for(bundle: Bundle, device: str = "cpu", precision: str = "fp32") -> tuple[str, str]:
@@ -59,13 +59,14 @@ def load_translator(
         bundle.digest,
         splitting=Splitting(bundle.source_language, bundle.max_source_tokens),
         aligner=partial(_aligner, bundle),
+        limits=Limits(bundle.architecture.max_source_tokens, bundle.architecture.max_target_tokens),
     )
 
 
 def _aligner(bundle: Bundle) -> Aligner:
     from specmt.weights import load_weights
 
-    if not bundle.has_own_tokenizer:
+    if not bundle.has_own_tokenizer or not can_align(bundle.architecture):
         raise UsageError(f"--alignment: {bundle.path} is a converted model; only pairs that specmt trained are aligned")
     return Aligner(bundle.architecture, load_weights(bundle))
 

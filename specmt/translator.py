@@ -53,6 +53,16 @@ class Splitting:
     max_source_tokens: int
 
 
+@dataclass(frozen=True)
+class Limits:
+    """The most tokens that a model has positions for; None: any number."""
+
+    source: int | None = None
+    """End-of-sentence not counted."""
+    target: int | None = None
+    """End-of-sentence counted."""
+
+
 class ReproducibleLine(str):
     """A line whose translation must not depend on what is decoded beside it, among lines that do not ask for that."""
 
@@ -71,6 +81,7 @@ class Translator:
         model_digest: str = "",
         splitting: Splitting | None = None,
         aligner: Callable[[], Aligner] | None = None,
+        limits: Limits | None = None,
     ) -> None:
         """Put the parts together.
 
@@ -79,12 +90,14 @@ class Translator:
             model_digest: `Bundle.digest` of what was loaded.
             splitting: how lines are split; without it each is one segment.
             aligner: loads what alignments need.
+            limits: of the model's positions; without them it has positions for any number of tokens.
         """
         self.engine = engine
         self.vocabulary = vocabulary
         self.defaults = defaults
         self.workers = workers
         self.splitting = splitting
+        self.limits = limits or Limits()
         self.model_digest = model_digest
         self._load_aligner = aligner
         self._aligner: Aligner | None = None
@@ -227,9 +240,16 @@ class Translator:
         return Board(self._segments(settings), request, part, first)
 
     def _segments(self, settings: DecodingSettings) -> Callable[[int, str], Sequence[Segment]]:
-        """How lines become segments."""
-        encode, splitting = self.vocabulary.encode, self.splitting
-        most = settings.max_source_tokens or (splitting.max_source_tokens if splitting else None)
+        """How lines become segments.
+
+        Raises:
+            UsageError: longer ones are asked for than the model has positions for.
+        """
+        encode, splitting, largest = self.vocabulary.encode, self.splitting, self.limits.source
+        asked = settings.max_source_tokens
+        if largest is not None and asked is not None and asked > largest:
+            raise UsageError(f"--max-source-tokens {asked}: this model has positions for at most {largest}")
+        most = asked or (splitting.max_source_tokens if splitting else largest)
         if splitting is not None and most is not None and settings.split:
             segmenter = Segmenter(splitting.language, encode, most)
             return lambda _, line: segmenter.split(line)
@@ -237,23 +257,26 @@ class Translator:
         def unsplit(index: int, line: str) -> Sequence[Segment]:
             segments = whole(line, encode)
             if most is not None and segments and len(segments[0].ids) > most:
-                raise InputError(
-                    f"line {index + 1}: {len(segments[0].ids)} tokens, at most {most} fit: leave out --no-split, "
-                    "raise --max-source-tokens, or shorten the line"
-                )
+                advice = "leave out --no-split, raise --max-source-tokens, or shorten the line"
+                if most == largest:
+                    advice = "this model has positions for no more; leave out --no-split, or shorten the line"
+                raise InputError(f"line {index + 1}: {len(segments[0].ids)} tokens, at most {most} fit: {advice}")
             return segments
 
         return unsplit
 
     def request(self, index: int, line: str) -> Request | None:
-        """What is decoded for a line that is not split; None if there is nothing to translate."""
+        """What is decoded for a line that is not split; None if there is nothing to translate, or too much."""
         segments = whole(line, self.vocabulary.encode)
         return self._request(index, segments[0], guards=True, reproducible=False) if segments else None
 
     def _request(self, number: int, segment: Segment, guards: bool, reproducible: bool) -> Request | None:
         if guards and not self.vocabulary.has_word(segment.ids):
             return None
+        if self.limits.source is not None and len(segment.ids) > self.limits.source:
+            return None  # one character, which cannot be split
         limit = int(self.defaults.max_tokens_factor * len(segment.ids)) + self.defaults.max_tokens_offset
+        limit = min(limit, self.limits.target or limit)
         source_repeats = repeats(segment.ids) if guards else None
         return Request(number, [*segment.ids, EOS_ID], limit, reproducible, source_repeats)
 

@@ -1,8 +1,8 @@
 """Weights of a pair as safetensors: names, shapes, and the 8-bit integers in which matrices are stored.
 
-Every matrix is int8 with one float32 scale a row (`NAME_scale`): an output channel of a projection, a token of an
-embedding table. Vectors are float32, or int64 where they hold token ids (`NAME.ids`). Every engine runs these very
-numbers. Nothing here needs torch.
+Every matrix is int8 with one float32 scale a row (`NAME_scale`): an output channel of a projection, a token or a
+position of an embedding table. Vectors are float32, or int64 where they hold token ids (`NAME.ids`). Every engine runs
+these very numbers. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save
 
 from specmt.architecture import Architecture
 from specmt.bundle import Bundle
 from specmt.engines.base import FloatArray
 from specmt.errors import BundleError
+from specmt.positions import SOURCE_POSITIONS, TARGET_POSITIONS
 
 VERIFIER_OUTPUT, DRAFTER_OUTPUT = "output", "drafter.output"
 """Output matrices that are not the embedding matrix: its rows for the tokens that a network can say, or others."""
@@ -50,6 +51,7 @@ def expected_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {"embeddings.weight": (architecture.vocabulary_size, width)}
     if architecture.source_vocabulary_size:
         shapes["source_embeddings.weight"] = (architecture.source_vocabulary_size, width)
+    shapes |= _learned_positions(architecture)
 
     def norm(name: str) -> None:
         shapes[f"{name}.weight"] = shapes[f"{name}.bias"] = (width,)
@@ -95,6 +97,12 @@ def expected_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     for stack in (stack for stack, *_, final_norm in stacks if final_norm):
         norm(f"{stack}.layer_norm")
     return shapes | _drafters_own(architecture) | _outputs(architecture)
+
+
+def _learned_positions(architecture: Architecture) -> dict[str, tuple[int, ...]]:
+    """Tables of positions where they are no sinusoids; the first row is the first token's."""
+    sides = {SOURCE_POSITIONS: architecture.source_positions, TARGET_POSITIONS: architecture.target_positions}
+    return {f"{table}.weight": (rows, architecture.width) for table, rows in sides.items() if rows}
 
 
 def _drafters_own(architecture: Architecture) -> dict[str, tuple[int, ...]]:
@@ -171,6 +179,24 @@ def read_stored(path: Path, architecture: Architecture) -> Stored:
 
 def _are_ids(array: NDArray[np.int64], vocabulary_size: int) -> bool:
     return bool((np.diff(array) > 0).all() and array[0] >= 0 and array[-1] < vocabulary_size)
+
+
+def read_positions(path: Path, architecture: Architecture) -> dict[str, FloatArray]:
+    """The learned positions of a weights file in float32, shape (positions, width); nothing else of it is read.
+
+    Raises:
+        BundleError: see `read_stored`.
+    """
+    expected = _expected_tensors(_learned_positions(architecture))
+    if not expected:
+        return {}
+    try:
+        with safe_open(path, "numpy") as file:
+            stored: Stored = {name: file.get_tensor(name) for name in expected}
+    except (SafetensorError, OSError) as error:
+        raise BundleError(f"{path}: {error}") from None
+    _check(path, {name: (array.shape, array.dtype) for name, array in stored.items()}, expected)
+    return dequantised(stored)
 
 
 def dequantised(stored: Stored) -> dict[str, FloatArray]:

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from specmt.beam import beam_search
 from specmt.conversion import Conversion, convert
 from specmt.decoding import Greedy, Request, RequestQueue, decode
+from specmt.engines.base import AnyEngine
 from specmt.loading import load_translator
 from specmt.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from specmt.weights import quantise
@@ -30,6 +32,7 @@ LIMIT = 20
 SIZES = {"layers": 2, "embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 2}
 PRE_NORM = {"encoder_normalize_before": True, "decoder_normalize_before": True}
 SHARED = {"share_all_embeddings": True}
+LEARNED = {"encoder_learned_pos": True, "decoder_learned_pos": True}
 
 LINES = [
     "Ein Mann, der nicht da ist, kauft 3,5 % mehr Brot.",
@@ -72,12 +75,15 @@ class Foreign:
         self.save(self.state)
 
     def _built(self, settings: dict[str, Any]) -> tuple[Namespace, Any]:
+        from fairseq.models import ARCH_CONFIG_REGISTRY
         from fairseq.models.transformer import TransformerModel, base_architecture
 
         sizes = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in SIZES.items()}
-        args = Namespace(**{**sizes, **settings})
-        base_architecture(args)
-        vars(args).update({"arch": "transformer", "task": "translation", "source_lang": "de", "target_lang": "en"})
+        registered = settings.get("arch")
+        args = Namespace(**(settings if registered else {"arch": "transformer", **sizes, **settings}))
+        complete = ARCH_CONFIG_REGISTRY[registered] if registered else base_architecture
+        complete(args)
+        vars(args).update({"task": "translation", "source_lang": "de", "target_lang": "en"})
         vars(args).update({"no_decoder_final_norm": settings.get("no_decoder_final_norm", False)})
         task = SimpleNamespace(source_dictionary=self.source, target_dictionary=self.target)
         return args, TransformerModel.build_model(args, task).eval()
@@ -149,6 +155,21 @@ def sentences(count: int, seed: int = 0) -> list[list[int]]:
     return [[*random.integers(UNK_ID + 1, TARGET_SIZE, random.integers(1, 9)).tolist(), EOS_ID] for _ in range(count)]
 
 
+def log_probs(engine: AnyEngine, source: Sequence[int], said: Sequence[int]) -> NDArray[np.float32]:
+    """What an engine says may follow each of the tokens `said`, shape (len(said), vocabulary size), nats."""
+    found = engine.verify(engine.encode([source]), np.array([said]), TARGET_SIZE)
+    by_id: NDArray[np.float32] = np.take_along_axis(found.log_probs, found.ids.argsort(axis=2), axis=2)[0]
+    return by_id
+
+
+def fairseqs_log_probs(foreign: Foreign, source: Sequence[int], said: Sequence[int]) -> NDArray[np.float32]:
+    """The same of fairseq's model."""
+    with torch.inference_mode():
+        logits, _ = foreign.model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([said]))
+    theirs: NDArray[np.float32] = logits.log_softmax(dim=-1)[0].numpy()
+    return theirs
+
+
 def assert_fairseqs_tokens(foreign: Foreign, bundle: Path) -> None:
     """Log-probabilities of all tokens, greedy's tokens, and beam search's where all hypotheses end before the limit.
 
@@ -159,10 +180,8 @@ def assert_fairseqs_tokens(foreign: Foreign, bundle: Path) -> None:
     asked = [Request(index, source, LIMIT) for index, source in enumerate(sources)]
     said = [EOS_ID, *sentences(1, seed=5)[0], 40]
     for source in sources:
-        logits, _ = foreign.model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([said]))
-        found = engine.verify(engine.encode([source]), np.array([said]), TARGET_SIZE)
-        by_id = np.take_along_axis(found.log_probs, found.ids.argsort(axis=2), axis=2)
-        np.testing.assert_allclose(by_id, logits.log_softmax(dim=-1).detach().numpy(), rtol=1e-5, atol=1e-4)
+        theirs = fairseqs_log_probs(foreign, source, said)
+        np.testing.assert_allclose(log_probs(engine, source, said), theirs, rtol=1e-5, atol=1e-4)
     greedy = {one.request.index: one for one in decode(engine, RequestQueue(asked, 7), Greedy(), 7)}
     for index, ((tokens, _),) in enumerate(foreign.generated(sources, 1)):
         assert greedy[index].ids[: LIMIT - 1] == tokens[: LIMIT - 1]

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from specmt.architecture import Architecture
 from specmt.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, write_bundle
+from specmt.positions import SOURCE_POSITIONS, TARGET_POSITIONS
 from specmt.vocabulary import BOS_ID, EOS_ID, MASK_ID, PAD_ID, UNK_ID
 from specmt.weights import DRAFTER_OUTPUT, VERIFIER_OUTPUT, expected_shapes, ids_name, save_weights
 
@@ -86,15 +87,18 @@ def fairseq_verifier(architecture: Architecture, weights: dict[str, Tensor]) -> 
     for id_ in range(len(dictionary), architecture.vocabulary_size):
         dictionary.add_symbol(f"piece{id_}")
     args = Namespace(share_all_embeddings=True)
-    for side in ("encoder", "decoder"):
+    tables = {"encoder": SOURCE_POSITIONS, "decoder": TARGET_POSITIONS}
+    for side, table in tables.items():
         settings = {
             "layers": getattr(architecture, f"{side}_layers"),
             "embed_dim": architecture.width,
             "ffn_embed_dim": architecture.feed_forward_width,
             "attention_heads": architecture.heads,
             "normalize_before": True,
+            "learned_pos": f"{table}.weight" in weights,
         }
         vars(args).update({f"{side}_{name}": value for name, value in settings.items()})
+        setattr(args, f"max_{table}", getattr(architecture, table) or None)
     base_architecture(args)
     task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
     model = TransformerModel.build_model(args, task).eval()
@@ -102,6 +106,10 @@ def fairseq_verifier(architecture: Architecture, weights: dict[str, Tensor]) -> 
     for name in ("encoder.embed_tokens", "decoder.embed_tokens", "decoder.output_projection"):
         state[f"{name}.weight"] = weights["embeddings.weight"]
     # What every checkpoint holds; without it fairseq drops the last layer norms.
+    for side, table in tables.items():
+        if f"{table}.weight" in weights:
+            unused = torch.zeros(PAD_ID + 1, architecture.width)
+            state[f"{side}.embed_positions.weight"] = torch.cat([unused, weights[f"{table}.weight"]])
     state |= {"encoder.version": torch.tensor([3.0]), "decoder.version": torch.tensor([3.0])}
     model.load_state_dict(state)
     return model, dictionary

@@ -24,18 +24,23 @@ def aligner(seed: int = 0) -> Aligner:
     return Aligner(DEEP, {name: weight.numpy() for name, weight in random_weights(DEEP, seed).items()})
 
 
-def test_attention_is_that_of_fairseq() -> None:
-    weights = random_weights(DEEP, seed=3)
-    model, _ = fairseq_verifier(DEEP, weights)
+@pytest.mark.parametrize("positions", [{}, {"source_positions": 6}, {"target_positions": 4}], ids=str)
+def test_attention_is_that_of_fairseq(positions: dict[str, int]) -> None:
+    architecture = replace(DEEP, **positions)
+    weights = random_weights(architecture, seed=3)
+    model, _ = fairseq_verifier(architecture, weights)
     source, target = [7, 30, 12, 50, EOS_ID], [9, 11, 60, EOS_ID]
     with torch.inference_mode():
         encoded = model.encoder(torch.tensor([source]), torch.tensor([len(source)]))
         previous = torch.tensor([[EOS_ID, *target[:-1]]])
         _, extra = model.decoder(previous, encoder_out=encoded, alignment_layer=1, full_context_alignment=False)
     expected = extra["attn"][0][0].numpy()
-    found = Aligner(DEEP, {name: weight.numpy() for name, weight in weights.items()}).attention(source, target)
+    aligner = Aligner(architecture, {name: weight.numpy() for name, weight in weights.items()})
+    found = aligner.attention(source, target)
     assert found.shape == (len(target), len(source))
     np.testing.assert_allclose(found, expected, atol=1e-5)
+    longer = aligner.attention(source, [*target, 9])  # a translation that its limit ended has no end-of-sentence
+    np.testing.assert_allclose(longer[: len(target)], expected, atol=1e-5)
 
 
 def test_words_are_those_that_blanks_part() -> None:

@@ -14,13 +14,16 @@ import numpy as np
 import pytest
 import torch
 from foreign import (
+    LEARNED,
     PRE_NORM,
     SHARED,
     TARGET_SIZE,
     Foreign,
     assert_fairseqs_tokens,
     changed,
+    fairseqs_log_probs,
     learned_merges,
+    log_probs,
     rounded,
     sentences,
 )
@@ -54,6 +57,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "unscaled embeddings": {**SHARED, "no_scale_embedding": True},
     "another encoder": {"encoder_layers": 3, "encoder_ffn_embed_dim": 40, "encoder_attention_heads": 4},
     "deep encoder, shallow decoder": {**SHARED, **PRE_NORM, "encoder_layers": 4, "decoder_layers": 1},
+    "learned positions": {**SHARED, **LEARNED, "max_source_positions": 40, "max_target_positions": 30},
+    "learned positions of the source": {"encoder_learned_pos": True},
+    "learned positions of the target": {**PRE_NORM, "decoder_learned_pos": True},
 }
 
 
@@ -82,6 +88,21 @@ def test_the_8_bit_engines_agree_with_the_reference_on_every_variant(variant: st
         differences.append(np.abs(by_id[0] - by_id[1])[:, :, MASK_ID:].mean())
         last = one.ids[:, 0, 0]
     assert np.mean(differences) < 0.25
+
+
+@pytest.mark.parametrize("name", ["transformer_iwslt_de_en", "transformer_wmt_en_de_big"])
+def test_sizes_of_public_models_run_in_every_engine(name: str, tmp_path: Path) -> None:
+    """With a layer a side; the second has the encoder's feed-forward width of fairseq's models for WMT 2019."""
+    wide = {"encoder_ffn_embed_dim": 8192} if name.endswith("big") else {}
+    few = {"encoder_layers": 1, "decoder_layers": 1}
+    foreign = Foreign(tmp_path, {**SHARED, **few, **wide, "arch": name}, projections=0.004)
+    converted = convert(Conversion(foreign.path), tmp_path / "bundle", ["w5 w6 w7 w8 w9", "w10 w11 w12"])
+    assert converted.without_graphs is None
+    source, said = [7, 8, 11, EOS_ID], [EOS_ID, 9, 30]
+    theirs = fairseqs_log_probs(foreign, source, said)
+    for engine, tolerance in (("torch", 1e-6), ("native", 0.05), ("onnx", 0.05)):
+        found = log_probs(load_translator(tmp_path / "bundle", engine=engine).engine, source, said)
+        assert np.abs(found - theirs).mean() < tolerance * theirs.std()
 
 
 def old_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -148,10 +169,8 @@ def test_an_old_pre_norm_model_has_no_last_layer_norm(tmp_path: Path) -> None:
     assert foreign.model.decoder.layer_norm is None
     sources, engine = sentences(3), load_translator(tmp_path / "bundle", engine="torch").engine
     for source in sources:
-        logits, _ = foreign.model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[EOS_ID, 9, 30]]))
-        found = engine.verify(engine.encode([source]), np.array([[EOS_ID, 9, 30]]), TARGET_SIZE)
-        by_id = np.take_along_axis(found.log_probs, found.ids.argsort(axis=2), axis=2)
-        np.testing.assert_allclose(by_id, logits.log_softmax(dim=-1).detach().numpy(), rtol=1e-5, atol=1e-4)
+        theirs = fairseqs_log_probs(foreign, source, [EOS_ID, 9, 30])
+        np.testing.assert_allclose(log_probs(engine, source, [EOS_ID, 9, 30]), theirs, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("shape", ["cfg with a Namespace", "cfg with a dictionary", "half precision", "shadows"])
@@ -174,16 +193,34 @@ def test_every_form_of_a_checkpoint_is_read(shape: str, tmp_path: Path) -> None:
 # -- the bundle
 
 
-def test_a_model_of_specmts_own_tokenizer_is_a_bundle_like_any_other(tmp_path: Path) -> None:
-    foreign = Foreign(tmp_path, SHARED)
+def of_own_tokenizer(foreign: Foreign) -> Path:
+    """The bundle of a model whose dictionaries and codes are those of specmt's tiny tokenizer."""
     pieces = tiny_vocabulary().pieces()
     assert len(pieces) == TARGET_SIZE
     for language in ("de", "en"):
-        (tmp_path / f"dict.{language}.txt").write_text("".join(f"{piece} 1\n" for piece in pieces[MASK_ID:]))
-    (tmp_path / "spm.model").write_bytes(tiny_tokenizer())
-    bundle = load_bundle(foreign.converted(bpe="sentencepiece", codes=tmp_path / "spm.model"))
+        (foreign.folder / f"dict.{language}.txt").write_text("".join(f"{piece} 1\n" for piece in pieces[MASK_ID:]))
+    (foreign.folder / "spm.model").write_bytes(tiny_tokenizer())
+    return foreign.converted(bpe="sentencepiece", codes=foreign.folder / "spm.model")
+
+
+def test_a_model_of_specmts_own_tokenizer_is_a_bundle_like_any_other(tmp_path: Path) -> None:
+    bundle = load_bundle(of_own_tokenizer(Foreign(tmp_path, SHARED)))
     assert TOKENIZER in bundle.files and "segmentation.json" not in bundle.files
     assert isinstance(bundle.vocabulary(), Vocabulary)
+
+
+@pytest.mark.parametrize("other", [{"encoder_normalize_before": False}, {"activation_fn": "gelu"}], ids=str)
+def test_a_verifier_unlike_those_that_specmt_trains_is_not_aligned(other: dict[str, Any], tmp_path: Path) -> None:
+    translator = load_translator(of_own_tokenizer(Foreign(tmp_path, {**SHARED, **PRE_NORM, **other})))
+    with pytest.raises(UsageError, match=r"^--alignment: .* is a converted model; only pairs"):
+        _ = translator.aligner
+
+
+def test_one_that_is_like_them_is_aligned_with_learned_positions_too(tmp_path: Path) -> None:
+    sizes = {"max_source_positions": 9, "max_target_positions": 7}
+    bundle = of_own_tokenizer(Foreign(tmp_path, {**SHARED, **PRE_NORM, **LEARNED, **sizes}))
+    attention = load_translator(bundle).aligner.attention([9, 10, EOS_ID], [11, 12, EOS_ID])
+    np.testing.assert_allclose(attention.sum(axis=1), 1, rtol=1e-5)
 
 
 def test_a_manifest_says_where_a_model_comes_from(plain: Foreign) -> None:

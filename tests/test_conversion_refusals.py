@@ -31,7 +31,26 @@ def _positions(state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], Callable[[dict[str, Tensor]], dict[str, Tensor]], str]] = {
-    "learned positions": ({"encoder_learned_pos": True}, dict, "learned positions (encoder_learned_pos)"),
+    "learned positions, lost": (
+        {"decoder_learned_pos": True},
+        dict,
+        "decoder.embed_positions.weight is missing: not a plain transformer",
+    ),
+    "learned positions for no token": (
+        {"encoder_learned_pos": True},
+        lambda state: state | {"encoder.embed_positions.weight": torch.zeros(2, 16)},
+        "encoder.embed_positions.weight has shape [2, 16]",
+    ),
+    "learned positions for one token": (
+        {"encoder_learned_pos": True},
+        lambda state: state | {"encoder.embed_positions.weight": torch.zeros(3, 16)},
+        "a table of learned positions must have at least 2",
+    ),
+    "learned positions of another width": (
+        {"encoder_learned_pos": True},
+        lambda state: state | {"encoder.embed_positions.weight": torch.zeros(9, 8)},
+        "encoder.embed_positions.weight has shape [9, 8]",
+    ),
     "learned positions, unsaid": ({}, _positions, "encoder.embed_positions.weight has no place in a plain transformer"),
     "adaptive softmax": ({"adaptive_softmax_cutoff": [9]}, dict, "adaptive softmax (adaptive_softmax_cutoff)"),
     "layer norm of embeddings": ({"layernorm_embedding": True}, dict, "layer norm of embeddings"),

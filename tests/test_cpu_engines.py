@@ -28,6 +28,7 @@ from specmt.engines.onnx_engine import OnnxEngine
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import BundleError, EngineError
 from specmt.exporting import write_cpu_files
+from specmt.positions import SOURCE_POSITIONS, TARGET_POSITIONS, position_table
 from specmt.vocabulary import EOS_ID
 from specmt.weights import dequantised, expected_shapes, ids_name, read_stored, save_weights
 
@@ -129,9 +130,12 @@ def test_strict_speculation_gives_greedys_ids_at_any_batch_size(pair: Pair, batc
     assert decoded(pair.engine, Speculative(draft_length, 1, 0.0), sources, batch_size) == greedy
 
 
+@pytest.mark.parametrize("positions", [0, 30])
 @pytest.mark.parametrize("engine_name", [*ENGINES, "torch"])
-def test_a_drafter_works_for_a_verifier_as_fairseq_trains_it_by_default(engine_name: str, tmp_path: Path) -> None:
-    """Post-norm, three matrices, another encoder, gelu: what a converted verifier may be."""
+def test_a_drafter_works_for_a_verifier_as_fairseq_trains_it_by_default(
+    engine_name: str, positions: int, tmp_path: Path
+) -> None:
+    """Post-norm, three matrices, another encoder, gelu, learned positions: what a converted verifier may be."""
     foreign = replace(
         ARCHITECTURE,
         source_vocabulary_size=168,
@@ -145,7 +149,12 @@ def test_a_drafter_works_for_a_verifier_as_fairseq_trains_it_by_default(engine_n
         scaled_embeddings=False,
         activation="gelu",
     )
-    save_weights(random_weights(1, foreign), tmp_path / "model.safetensors")
+    random = random_weights(1, foreign)
+    if positions:
+        foreign = replace(foreign, source_positions=positions, target_positions=2 * positions)
+        for name in (SOURCE_POSITIONS, TARGET_POSITIONS):
+            random[f"{name}.weight"] = position_table(getattr(foreign, name), foreign.width)
+    save_weights(random, tmp_path / "model.safetensors")
     write_cpu_files(tmp_path, foreign, sentences(range(3, 23), seed=2))
     weights = dequantised(read_stored(tmp_path / "model.safetensors", foreign))
     engine: AnyEngine = TorchEngine(foreign, {name: torch.from_numpy(array) for name, array in weights.items()})
@@ -154,8 +163,9 @@ def test_a_drafter_works_for_a_verifier_as_fairseq_trains_it_by_default(engine_n
         gaps, agreements = reference_gap(Pair(tmp_path, engine, reference), sentences([4, 8, 15]), steps=8)
         assert gaps.max() < TOLERANCE
         assert agreements.mean() > 0.9
-    sources = sentences(np.random.default_rng(3).integers(1, 30, 12).tolist())
+    sources = sentences([29, *np.random.default_rng(3).integers(1, 30, 12).tolist()])
     greedy = decoded(engine, Greedy(), sources, batch_size=1)
+    assert max(map(len, greedy)) == 60  # the last drafts reach behind what was learned
     assert len({token for ids in greedy for token in ids}) > 3
     for batch_size in (1, 5):
         assert decoded(engine, Speculative(6, 1, 0.0), sources, batch_size) == greedy

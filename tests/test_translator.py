@@ -26,9 +26,10 @@ from scripted import (
 
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import UsageError
+from specmt.guards import LineWarning
 from specmt.settings import DecodingSettings
 from specmt.translation import Translation
-from specmt.translator import LOOK_AHEAD, Translator, look_ahead
+from specmt.translator import LOOK_AHEAD, Limits, Splitting, Translator, look_ahead
 from specmt.vocabulary import EOS_ID
 
 SPEC = replace(DecodingSettings.from_defaults(DEFAULTS), guards=False)
@@ -166,6 +167,23 @@ def test_a_translation_without_end_stops_at_the_limit(settings: str, factor: flo
     (translation,) = translator.translate([SENTENCES[0]], SETTINGS[settings], 1)
     assert len(translation.ids) == int(factor * len(tiny_vocabulary().encode(SENTENCES[0]))) + offset
     assert EOS_ID not in translation.ids
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_no_translation_is_longer_than_the_model_has_positions_for(settings: str) -> None:
+    endless = ScriptedEngine(length=lambda source: 1000)
+    translator = Translator(endless, tiny_vocabulary(), DEFAULTS, limits=Limits(target=5))
+    found = translator.translate(SENTENCES, replace(SETTINGS[settings], guards=True), 3)
+    assert {(len(one.ids), one.warnings) for one in found} == {(5, (LineWarning.LENGTH_LIMIT,))}
+
+
+def test_what_cannot_be_split_into_as_many_tokens_as_the_model_has_positions_for_is_copied() -> None:
+    split = Splitting("de", max_source_tokens=1)
+    translator = Translator(ScriptedEngine(), tiny_vocabulary(), DEFAULTS, splitting=split, limits=Limits(source=1))
+    assert len(tiny_vocabulary().encode("q")) > 1
+    (translation,) = translator.translate(["q"], AR, 1)
+    assert (translation.text, translation.warnings) == ("q", (LineWarning.COPIED,))
+    assert translator.request(0, "q") is None
 
 
 def test_a_trace_is_kept_when_asked_for() -> None:

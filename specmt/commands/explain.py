@@ -73,7 +73,8 @@ def explain(
         raise UsageError("the sentence is not UTF-8")
     translator = load(model, engine, device, precision, threads)
     settings = settings_of(translator, StrategyName(strategy.value), draft_length, beta, tau, strict)
-    settings = replace(settings, trace=True, split=False, max_source_tokens=sys.maxsize, guards=False)
+    most = translator.limits.source or sys.maxsize
+    settings = replace(settings, trace=True, split=False, max_source_tokens=most, guards=False)
     settings = with_replay(settings, replay_window, replay_group)
     (translation,) = translator.translate([sentence], settings, batch_size=1)
     explained: Explanation | ReplayExplanation

@@ -71,20 +71,29 @@ def _begins_with(weight: Tensor, part: Tensor) -> bool:
 def calibrate(
     architecture: Architecture, weights: Mapping[str, FloatArray], sources: Sequence[Sequence[int]]
 ) -> Calibration:
-    """Translate `sources` greedily, drafting at every step where a drafter is, and keep what was seen."""
+    """Translate `sources` greedily, drafting at every step where a drafter is, and keep what was seen.
+
+    Of sources that are longer than the model has positions for, as many tokens are read as it has.
+    """
     tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
     engine = TorchEngine(architecture, tensors)
     observer = _Observer(tensors)
     with observer:
         for first in range(0, len(sources), _BATCH_SIZE):
-            _translate(engine, sources[first : first + _BATCH_SIZE])
+            _translate(engine, [_fitting(source, architecture) for source in sources[first : first + _BATCH_SIZE]])
     return Calibration(observer.ranges, observer.largest_score)
+
+
+def _fitting(source: Sequence[int], architecture: Architecture) -> Sequence[int]:
+    """The beginning of a source that ends with end-of-sentence, with that."""
+    return [*source[:-1][: architecture.max_source_tokens], EOS_ID]
 
 
 def _translate(engine: TorchEngine, sources: Sequence[Sequence[int]]) -> None:
     rows = engine.encode(sources)
     last_ids = np.full(len(sources), EOS_ID)
-    for _ in range(max(map(len, sources)) + 10):
+    limit = max(map(len, sources)) + 10
+    for _ in range(min(limit, engine.architecture.max_target_tokens or limit)):
         if engine.max_draft_length:
             engine.draft(rows, last_ids, engine.max_draft_length)
         last_ids = step(engine, rows, last_ids, beta=1).ids[:, 0, 0]

@@ -46,6 +46,8 @@ _SIZES = (
     "encoder_final_norm",
     "decoder_final_norm",
     "scaled_embeddings",
+    "source_positions",
+    "target_positions",
 )
 """What the library wants to know of an architecture, in its order; last comes whether the activation is gelu."""
 

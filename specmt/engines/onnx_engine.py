@@ -17,9 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from specmt.architecture import Architecture
+from specmt.bundle import WEIGHTS
 from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice, Size, Speculation
 from specmt.engines.onnx_calls import Call, LoadedGraph, cache_names, memory_names
+from specmt.positions import SOURCE_POSITIONS, TARGET_POSITIONS, position_table
 from specmt.vocabulary import PAD_ID
+from specmt.weights import read_positions
 
 LARGEST_SCORE = 80.0
 """Attention scores above count as this: its exponential, and the sum of many, are 32-bit floats."""
@@ -50,19 +53,20 @@ class OnnxRows:
 
 
 class _Tables:
-    """Constants that grow with the longest sentence seen: sinusoids of positions, and the limits of causal masks."""
+    """Constants that grow with the longest sentence seen: embeddings of positions, and the limits of causal masks."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, learned: FloatArray | None) -> None:
         self._width = width
-        self._positions = _position_table(1, width)
+        self._learned = learned
+        self._positions = position_table(1, width, learned)
         self._limits: dict[int, FloatArray] = {}
         self.numbers = np.arange(len(self._positions))
         """0, 1, 2, ...: as many as `positions` has given out."""
 
     def positions(self, count: int) -> FloatArray:
-        """Sinusoids of at least `count` positions, shape (positions, width)."""
+        """Embeddings of at least `count` positions, shape (positions, width)."""
         if len(self._positions) < count:
-            table = _position_table(max(128, 2 * count), self._width)
+            table = position_table(max(128, 2 * count), self._width, self._learned)
             self.numbers = np.arange(len(table))  # first: another thread must not find fewer
             self._positions = table
         return self._positions
@@ -75,14 +79,6 @@ class _Tables:
         return self._limits[capacity]
 
 
-def _position_table(positions: int, width: int) -> FloatArray:
-    """As `torch_layers.position_table`."""
-    half = width // 2
-    frequencies = np.exp(np.arange(half) * -(np.log(10000) / (half - 1)))
-    angles = (np.arange(positions) + PAD_ID + 1)[:, None] * frequencies[None, :]
-    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
-
-
 class OnnxEngine:
     """Runs a bundle's graphs. A row's results are the same to the bit alone, in any batch and in any window."""
 
@@ -93,13 +89,19 @@ class OnnxEngine:
 
         Args:
             folder: where the graphs and the weights stand.
+
+        Raises:
+            BundleError: learned positions that do not fit the architecture.
         """
         self.architecture = architecture
         self._folder = folder
         self._graphs: dict[str, LoadedGraph] = {}
         self._loading = threading.Lock()
         self._groups = threading.local()
-        self._tables = _Tables(architecture.width)
+        learned = read_positions(folder / WEIGHTS, architecture)
+        self._source_tables, self._tables = (
+            _Tables(architecture.width, learned.get(f"{name}.weight")) for name in (SOURCE_POSITIONS, TARGET_POSITIONS)
+        )
         self._layers = architecture.decoder_layers + architecture.drafter_layers
         self._head_shape = (architecture.heads, architecture.width // architecture.heads)
 
@@ -122,7 +124,7 @@ class OnnxEngine:
         memory = np.empty((2 * self._layers, longest, batch, *self._head_shape), dtype=np.float32)
         call = Call(self._graph("encode"))
         call.bind("source_ids", ids.T.ravel())
-        call.bind("positions", np.repeat(self._tables.positions(longest)[:longest], batch, axis=0))
+        call.bind("positions", np.repeat(self._source_tables.positions(longest)[:longest], batch, axis=0))
         heads = self.architecture.heads_of_encoder
         call.bind("source_shape", np.array([longest, batch, heads, self.architecture.width // heads]))
         self._bind_source(call, memory.reshape(2 * self._layers, longest * batch, -1), limits)

@@ -29,6 +29,7 @@ from specmt.engines.torch_layers import (
 )
 from specmt.engines.torch_rows import CAPACITY_STEP, Cache, TorchRows, joined, padded_mask, rounded_up
 from specmt.errors import EngineError
+from specmt.positions import SOURCE_POSITIONS, TARGET_POSITIONS
 from specmt.vocabulary import PAD_ID
 from specmt.weights import DRAFTER_OUTPUT, VERIFIER_OUTPUT
 
@@ -63,7 +64,8 @@ class TorchEngine:
         self._scaled_embeddings = self._scaled_sources = cast["embeddings.weight"] * scale
         if architecture.source_vocabulary_size:
             self._scaled_sources = cast[f"{architecture.source_embeddings}.weight"] * scale
-        self._positions = position_table(1, architecture.width).to(self._device, self._dtype)
+        self._learned = {name: cast.get(f"{name}.weight") for name in (SOURCE_POSITIONS, TARGET_POSITIONS)}
+        self._positions = dict.fromkeys(self._learned, cast["embeddings.weight"][:0])
         self._build_encoder(cast)
         self._build_decoder(cast)
         if architecture.drafter_layers:
@@ -141,7 +143,7 @@ class TorchEngine:
         ids = ids.to(self._device)
         mask = torch.zeros(ids.shape, device=self._device, dtype=self._dtype)
         mask = mask.masked_fill_(ids == PAD_ID, -math.inf)[:, None, None, :]
-        x = self._scaled_sources[ids] + self._position_rows(longest)[:longest]
+        x = self._scaled_sources[ids] + self._position_rows(SOURCE_POSITIONS, longest)[:longest]
         heads = self.architecture.heads_of_encoder
         for attention, feed_forward in self._encoder_layers:
             query, keys, values = self._split_heads(attention.project(attention.input(x)), 3, heads)
@@ -160,7 +162,8 @@ class TorchEngine:
         positions = self._tensor(rows.lengths[:, None] + np.arange(count))
         read = rows.capacity if rows.fixed else int(rows.lengths.max()) + count
         mask = self._causal_mask(rows, count, read)
-        x = self._scaled_embeddings[self._tensor(token_ids)] + self._position_rows(read)[positions]
+        embedded = self._scaled_embeddings[self._tensor(token_ids)]
+        x = embedded + self._position_rows(TARGET_POSITIONS, read)[positions]
         for layer, (attention, cross, feed_forward) in enumerate(self._decoder_layers):
             query, keys, values = self._split_heads(attention.project(attention.input(x)), 3)
             cache = rows.caches[layer]
@@ -183,7 +186,8 @@ class TorchEngine:
         mask = self._prefix_mask(rows, prefix, window)
         last = self._scaled_embeddings[self._tensor(last_ids)][:, None]
         slots = self._slots[:draft_length].expand(len(last_ids), -1, -1)
-        x = torch.cat([last, slots], dim=1) + self._position_rows(prefix + window)[positions]
+        embedded = torch.cat([last, slots], dim=1)
+        x = embedded + self._position_rows(TARGET_POSITIONS, prefix + window)[positions]
         for layer, (attention, cross, feed_forward) in enumerate(
             self._drafter_layers, self.architecture.decoder_layers
         ):
@@ -296,11 +300,12 @@ class TorchEngine:
     def _tensor(self, array: IntArray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
 
-    def _position_rows(self, positions: int) -> Tensor:
-        if len(self._positions) < positions:
-            table = position_table(2 * positions, self.architecture.width)
-            self._positions = table.to(self._device, self._dtype)
-        return self._positions
+    def _position_rows(self, name: str, positions: int) -> Tensor:
+        """Embeddings of at least so many positions, of source or target."""
+        if len(self._positions[name]) < positions:
+            table = position_table(2 * positions, self.architecture.width, self._learned[name])
+            self._positions[name] = table.to(self._device, self._dtype)
+        return self._positions[name]
 
     def _split_heads(self, x: Tensor, parts: int, heads: int = 0) -> tuple[Tensor, ...]:
         """(batch, T, parts · width) to `parts` tensors of shape (batch, heads, T, head width); 0: the decoder's."""

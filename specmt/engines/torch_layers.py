@@ -123,8 +123,10 @@ def final_norm(weights: Mapping[str, Tensor], name: str, present: bool) -> Calla
     return LayerNorm(weights, name) if present else lambda x: x
 
 
-def position_table(positions: int, width: int) -> Tensor:
-    """Sinusoids of positions 0, 1, …, shape (positions, width); position 0 is the third row of fairseq's table."""
+def position_table(positions: int, width: int, learned: Tensor | None = None) -> Tensor:
+    """As `positions.position_table`."""
+    if learned is not None:
+        return learned[torch.arange(positions, device=learned.device).clamp(max=len(learned) - 1)]
     half = width // 2
     frequencies = torch.exp(torch.arange(half) * -(math.log(10000) / (half - 1)))
     angles = (torch.arange(positions) + PAD_ID + 1)[:, None] * frequencies[None, :]

@@ -20,6 +20,8 @@ from torch import Tensor
 from specmt.architecture import ACTIVATIONS, Architecture
 from specmt.errors import InputError
 from specmt.fairseq_backend.safe_types import meter_types, settings_types
+from specmt.positions import SOURCE_POSITIONS, TARGET_POSITIONS
+from specmt.vocabulary import PAD_ID
 
 Tensors = dict[str, Tensor]
 
@@ -29,8 +31,6 @@ _UNSUPPORTED = {
     "adaptive_softmax_cutoff": "adaptive softmax",
     "char_inputs": "character inputs",
     "cross_self_attention": "cross-self-attention",
-    "decoder_learned_pos": "learned positions",
-    "encoder_learned_pos": "learned positions",
     "layernorm_embedding": "layer norm of embeddings",
     "no_cross_attention": "a decoder that does not read the source",
     "no_token_positional_embeddings": "no positions",
@@ -51,6 +51,8 @@ _NO_WEIGHT = re.compile(
     r"(?:encoder|decoder)\.(?:version|embed_positions\.(?:_float_tensor|weights))"
     r"|decoder\.layers\.\d+\.(?:self_attn|encoder_attn)\._?future_mask|" + _SHADOW.pattern
 )
+_NO_POSITIONS = PAD_ID + 1
+"""Rows at the head of a table of learned positions that stand for no token."""
 _OLD_NORMS = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
     "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
@@ -179,6 +181,8 @@ class _Reader:
             self._weights["source_embeddings.weight"] = source
         if not tied:
             self._weights["output.weight"] = output
+        self._take_positions("encoder", SOURCE_POSITIONS, source.size(1))
+        self._take_positions("decoder", TARGET_POSITIONS, target.size(1))
         architecture = self._architecture(target, 0 if joined else len(source), tied)
         self._check_sizes(architecture, source, output)
         self._take_layers(architecture)
@@ -198,6 +202,17 @@ class _Reader:
 
     def _setting(self, side: str, name: str, default: int) -> int:
         return int(self._settings.get(f"{side}_{name}") or default)
+
+    def _take_positions(self, side: str, name: str, width: int) -> None:
+        """Take the positions that a side learned; none where they are sinusoids.
+
+        fairseq counts from the id of padding.
+        """
+        if self._settings.get(f"{side}_learned_pos"):
+            table = self._take(f"{side}.embed_positions.weight")
+            if table.dim() != 2 or table.size(0) <= _NO_POSITIONS or table.size(1) != width:
+                raise InputError(f"{self._path}: {side}.embed_positions.weight has shape {list(table.shape)}")
+            self._weights[f"{name}.weight"] = table[_NO_POSITIONS:]
 
     def _layers(self, side: str) -> int:
         """Layers there are, whatever was trained: LayerDrop may have left some out."""
@@ -235,6 +250,8 @@ class _Reader:
                 decoder_final_norm=pre_norm["decoder"] and decoder_final,
                 scaled_embeddings=not self._settings.get("no_scale_embedding"),
                 activation=str(self._settings.get("activation_fn") or "relu"),
+                source_positions=len(self._weights.get(f"{SOURCE_POSITIONS}.weight", ())),
+                target_positions=len(self._weights.get(f"{TARGET_POSITIONS}.weight", ())),
             )
         except ValueError as error:
             raise InputError(f"{self._path}: {error}") from None

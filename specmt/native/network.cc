@@ -50,6 +50,14 @@ void normalise(const float* from, int width, int stride, const Norm& norm, float
     store(to + i, (load(from + i) - mean) * scale * load(&norm.weight[i]) + load(&norm.bias[i]));
 }
 
+// Adds a row of an embedding table, `scale` times.
+void add_row(const Stored& table, int64_t id, float scale, float* line) {
+  if (id < 0 || id >= table.outputs) throw std::out_of_range("token id " + std::to_string(id));
+  const int8_t* row = table.integers + size_t(id) * table.inputs;
+  const float step = table.scales[id] * scale;
+  for (int i = 0; i < table.inputs; ++i) line[i] += row[i] * step;
+}
+
 Workspace& workspace() {
   thread_local Workspace space;
   return space;
@@ -276,33 +284,51 @@ Network::Network(const Architecture& architecture, const Tensors& tensors)
   }
   output_ = output("output", reads_states_);
 
-  std::vector<float> table(size_t(kTabledPositions) * stride_);
-  for (int i = 0; i < kTabledPositions; ++i) position(i, &table[size_t(i) * stride_]);
-  positions_ = std::move(table);
+  source_positions_ = position_table(tensors, "source_positions", shape_.source_positions);
+  target_positions_ = position_table(tensors, "target_positions", shape_.target_positions);
 }
 
-// Sinusoids, as fairseq computes them.
-void Network::position(int position, float* line) const {
-  if (size_t(position) < positions_.size() / stride_) {
-    std::copy_n(&positions_[size_t(position) * stride_], stride_, line);
+Positions Network::position_table(const Tensors& tensors, const std::string& name, bool learned) const {
+  const Stored stored = learned ? matrix_of(tensors, name) : Stored{};
+  const int count = learned ? stored.outputs : kTabledPositions;
+  Positions positions{std::vector<float>(size_t(count) * stride_), learned};
+  for (int place = 0; place < count; ++place) {
+    float* line = &positions.table[size_t(place) * stride_];
+    if (learned)
+      add_row(stored, place, 1, line);
+    else
+      position({{}, false}, place, line);
+  }
+  return positions;
+}
+
+// Sinusoids as fairseq computes them, or what was learned. Behind a learned table its last line stands again: windows
+// reach there, but no token that counts does.
+void Network::position(const Positions& positions, int place, float* line) const {
+  const int tabled = int(positions.table.size() / stride_);
+  if (place < tabled || positions.learned) {
+    std::copy_n(&positions.table[size_t(std::min(place, tabled - 1)) * stride_], stride_, line);
     return;
   }
   const int half = int(shape_.width / 2);
   const double step = std::log(10000.0) / (half - 1);
   for (int i = 0; i < half; ++i) {
-    const double angle = (position + kFirstPosition) * std::exp(i * -step);
+    const double angle = (place + kFirstPosition) * std::exp(i * -step);
     line[i] = float(std::sin(angle));
     line[half + i] = float(std::cos(angle));
   }
   std::fill(line + 2 * half, line + stride_, 0.0f);
 }
 
+void Network::embed_source(int64_t id, int place, float* line) const {
+  position(source_positions_, place, line);
+  add_row(source_embeddings_, id, embedding_scale_, line);
+}
+
+// Of the target side.
 void Network::embed(const Stored& table, int64_t id, float scale, int place, float* line) const {
-  if (id < 0 || id >= table.outputs) throw std::out_of_range("token id " + std::to_string(id));
-  position(place, line);
-  const int8_t* row = table.integers + size_t(id) * table.inputs;
-  const float step = table.scales[id] * scale;
-  for (int i = 0; i < table.inputs; ++i) line[i] += row[i] * step;
+  position(target_positions_, place, line);
+  add_row(table, id, scale, line);
 }
 
 // What a sublayer reads of the residual stream, in 8 bits.
@@ -361,7 +387,7 @@ void Network::encode(const int64_t* ids, const int64_t* lengths, int count, Row*
   float* x = space.x.get(size_t(lines) * stride_);
   for (int row = 0, line = 0; row < count; ++row)
     for (int place = 0; place < lengths[row]; ++place, ++line)
-      embed(source_embeddings_, ids[line], embedding_scale_, place, x + size_t(line) * stride_);
+      embed_source(ids[line], place, x + size_t(line) * stride_);
 
   KeyValues cache;
   cache.reserve(rounded_up(longest, kLanes), width);

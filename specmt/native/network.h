@@ -16,7 +16,7 @@ struct Architecture {
   int64_t vocabulary_size, width, heads, feed_forward_width, encoder_layers, decoder_layers, drafter_layers,
       draft_length, bigram_rank, target_vocabulary_size, draft_vocabulary_size, source_vocabulary_size, tied_output,
       encoder_heads, encoder_feed_forward_width, encoder_pre_norm, decoder_pre_norm, encoder_final_norm,
-      decoder_final_norm, scaled_embeddings, gelu;
+      decoder_final_norm, scaled_embeddings, source_positions, target_positions, gelu;
 };
 
 // A bundle's tensors by name; the memory is the caller's and outlives the network.
@@ -85,6 +85,12 @@ struct EncoderLayer {
 struct DecoderLayer {
   Attention self, cross;
   FeedForward feed_forward;
+};
+
+// Embeddings of positions, a line each: all that were learned, or the first sinusoids.
+struct Positions {
+  std::vector<float> table;
+  bool learned;
 };
 
 // Scores of the tokens that a network can say.
@@ -160,8 +166,10 @@ class Network {
 
  private:
   int heads_of_encoder() const { return shape_.encoder_heads ? shape_.encoder_heads : shape_.heads; }
-  void position(int position, float* line) const;
-  void embed(const Stored& table, int64_t id, float scale, int position, float* line) const;
+  Positions position_table(const Tensors& tensors, const std::string& name, bool learned) const;
+  void position(const Positions& positions, int place, float* line) const;
+  void embed_source(int64_t id, int place, float* line) const;
+  void embed(const Stored& table, int64_t id, float scale, int place, float* line) const;
   void read(const float* x, int lines, const Norm& norm, bool pre_norm, const Quantiser& quantiser, uint8_t* bytes,
             Workspace& space) const;
   void add(const Product& product, const uint8_t* bytes, int lines, const Norm& norm, bool pre_norm, float* x) const;
@@ -176,7 +184,7 @@ class Network {
   Architecture shape_;
   int stride_;  // floats from one line to the next
   float embedding_scale_;
-  std::vector<float> positions_;  // a table of the first ones
+  Positions source_positions_, target_positions_;
   Stored embeddings_, source_embeddings_, slots_, bigram_left_, bigram_right_;
   std::vector<EncoderLayer> encoder_;
   std::vector<DecoderLayer> decoder_, drafter_;
