@@ -144,6 +144,15 @@ def test_explain_shows_the_candidate_table_with_blanks(bundle: Path) -> None:
     assert "[BLANK]" in json.dumps(explained) and "[MASK]" in json.dumps(explained)
 
 
+def test_eval_takes_other_settings_than_the_models(bundle: Path) -> None:
+    files = ("--source", SMOKE / "test.de", "--reference", SMOKE / "test.en")
+    options = ("--draft-length", 2, "--beta", 4, "--tau", 0.5, "--strategies", "spec-strict,spec", "--repeats", 1)
+    done = specmt("eval", "-m", bundle, *files, *options, "--json")
+    _, strict, relaxed = json.loads(done.stdout)["results"]
+    assert strict["settings"] == {"draft_length": 2, "beta": 1, "tau": 0.5, "reproducible": False}
+    assert relaxed["settings"] == {**strict["settings"], "beta": 4}
+
+
 def test_evaluation_object_has_what_it_promises(evaluation: dict[str, Any], bundle: Path, tmp_path: Path) -> None:
     assert set(evaluation) >= {"machine", "results"}
     ar = evaluation["results"][0]

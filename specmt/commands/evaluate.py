@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from specmt.bundle import BUNDLED_MODEL
 from specmt.cli_options import (
+    BetaOption,
     DeviceOption,
+    DraftLengthOption,
     EngineName,
     EngineOption,
     ModelOption,
     Precision,
     PrecisionOption,
+    TauOption,
     ThreadsOption,
 )
 from specmt.commands.from_options import load
@@ -33,6 +37,9 @@ def evaluate(
         str,
         typer.Option(help="Of ar, beamN, replay, spec-strict, spec, spec-reproducible; separated by commas."),
     ] = DEFAULT_STRATEGIES,
+    draft_length: DraftLengthOption = None,
+    beta: BetaOption = None,
+    tau: TauOption = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Sentences decoded at a time.")] = 1,
     repeats: Annotated[int, typer.Option(min=1, help="Timed runs of each strategy, in turn.")] = 3,
     threads: ThreadsOption = 1,
@@ -42,7 +49,10 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Write a figure: .png or .svg.", show_default=False)] = None,
 ) -> None:
-    """Measure quality (BLEU, chrF) and speed of decoding strategies side by side."""
+    """Measure quality (BLEU, chrF) and speed of decoding strategies side by side.
+
+    spec is relaxed, spec-strict is strict; both draft at any batch size, where `translate` may take plain steps.
+    """
     from rich.console import Console
 
     from specmt import evaluation, plotting, reporting
@@ -54,6 +64,9 @@ def evaluate(
     if plot:
         plotting.check_plot(plot)
     translator = load(model, engine, device, precision, threads)
+    given = {"draft_length": draft_length, "beta": beta, "tau": tau}
+    chosen: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    translator.defaults = replace(translator.defaults, **chosen)
     result = evaluation.evaluate(
         translator,
         [pair.source for pair in pairs],
