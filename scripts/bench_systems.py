@@ -14,7 +14,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -74,14 +74,14 @@ def specmt(
     engine: str = "native",
     precision: str = "fp32",
     device: str = "cpu",
-    draft_length: int | None = None,
+    tuned: Mapping[str, int] | None = None,
 ) -> Contender:
     """A strategy of ours."""
     torch = engine == "torch"
     settings = {
         "bundle": str(options.bundle),
         "strategy": strategy,
-        "draft_length": draft_length,
+        "tuned": tuned,
         "engine": engine,
         "precision": precision,
         "threads": len(cores),
@@ -89,12 +89,12 @@ def specmt(
     }
     setup = Setup("specmt", settings, tuple(cores))
     names = {"native": "", "onnx": ", onnx", "torch": f", torch {precision}{', GPU' if device == 'cuda' else ''}"}
-    tuned = f"k = {draft_length}" if draft_length else ""
+    note = f"k = {tuned['draft_length']}, up to {tuned['rows']} rows" if tuned else ""
     stream = tuple(
-        Candidate(setup, size, f"batch {size}{tuned and f', {tuned}'}") for size in ((32,) if torch else BATCH_SIZES)
+        Candidate(setup, size, f"batch {size}{note and f', {note}'}") for size in ((32,) if torch else BATCH_SIZES)
     )
     slow = torch or (strategy.startswith("beam") and len(cores) > 1)
-    return Contender(f"specmt {strategy}{names[engine]}", (Candidate(setup, 1, tuned),), stream, slow)
+    return Contender(f"specmt {strategy}{names[engine]}", (Candidate(setup, 1, note),), stream, slow)
 
 
 def ctranslate2(options: Options, models: peers.Peers, beam: int, cores: list[int]) -> Contender:
@@ -154,10 +154,12 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def contenders(options: Options, models: peers.Peers | None, cores: list[int], tuned: int) -> Iterator[Contender]:
-    """All systems for these cores; the slow ones run on one core only. `tuned`: the draft length of strict."""
+def contenders(
+    options: Options, models: peers.Peers | None, cores: list[int], tuned: Mapping[str, int]
+) -> Iterator[Contender]:
+    """All systems for these cores; the slow ones run on one core only. `tuned`: how strict drafts, up to which rows."""
     for strategy in SPECMT:
-        yield specmt(options, strategy, cores, draft_length=tuned if strategy == "spec-strict" else None)
+        yield specmt(options, strategy, cores, tuned=tuned if strategy == "spec-strict" else None)
     for beam in (1, 5) if models else ():
         assert models is not None
         yield ctranslate2(options, models, beam, cores)
@@ -196,14 +198,14 @@ class Processes:
         self._systems.clear()
 
 
-def tuned_draft_length(options: Options) -> dict[str, Any]:
+def tuned_here(options: Options) -> dict[str, int]:
     """What `specmt tune` finds on one core; kept apart from the user's own."""
     command = [sys.executable, "-m", "specmt", "tune", str(options.bundle), "--format", "json"]
     environment = {**os.environ, "XDG_CACHE_HOME": str(options.folder / "cache"), "PYTHONPATH": str(ROOT)}
     pinned = ["taskset", "--cpu-list", str(last_cores(1)[0]), *command]
     done = subprocess.run(pinned, env=environment, check=True, capture_output=True, text=True)
-    result: dict[str, Any] = json.loads(done.stdout)
-    return {"draft_length": result["draft_length"], "emission": result["emission"]["source"]}
+    result = json.loads(done.stdout)
+    return {name: result[name] for name in ("draft_length", "rows")}
 
 
 def choice(contender: Contender, lines: Sequence[str]) -> dict[str, Any]:
@@ -276,7 +278,7 @@ def _bench_cores(
     sets: dict[str, list[Pair]],
     count: int,
 ) -> None:
-    tuned = results.part("tuned", partial(tuned_draft_length, options))["draft_length"]
+    tuned = results.part("tuned", partial(tuned_here, options))
     systems = list(contenders(options, models, last_cores(count), tuned))
     first = next(iter(sets))
     choosing = spread([pair.source for pair in sets[first]], sampling.choosing_lines)

@@ -181,7 +181,7 @@ class _Specmt:
         self,
         bundle: str,
         strategy: str,
-        draft_length: int | None,
+        tuned: Mapping[str, int] | None,
         engine: str,
         precision: str,
         threads: int,
@@ -189,11 +189,12 @@ class _Specmt:
     ) -> None:
         from specmt.evaluation import strategy_settings
         from specmt.loading import load_translator
-        from specmt.tuned import fastest
 
         self._translator = load_translator(Path(bundle), device, precision, threads, engine)
-        settings = fastest(strategy_settings(strategy, self._translator.defaults), self._translator)
-        self._settings = replace(settings, draft_length=draft_length) if draft_length else settings
+        settings = strategy_settings(strategy, self._translator.defaults)
+        if tuned:
+            settings = replace(settings, draft_length=tuned["draft_length"], speculated_rows=tuned["rows"])
+        self._settings = settings
 
     def translate(self, lines: Sequence[str], batch_size: int) -> Iterator[str]:
         for translation in self._translator.translate(lines, self._settings, batch_size):

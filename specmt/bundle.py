@@ -58,6 +58,10 @@ class DecodingDefaults:
         if not (0 <= self.max_tokens_factor < math.inf and self.max_tokens_offset >= 1):
             raise ValueError("max_tokens_factor is finite and not negative, max_tokens_offset is at least 1")
 
+    def to_json(self) -> dict[str, Any]:
+        """What a manifest says: that a pair is strict only where it is not."""
+        return {name: value for name, value in asdict(self).items() if (name, value) != ("strict", True)}
+
 
 @dataclass(frozen=True)
 class Bundle:
@@ -257,11 +261,11 @@ def write_bundle(
         write_files(folder)
         files = {file.name: file_digest(file) for file in sorted(folder.iterdir())}
         manifest: dict[str, Any] = {
-            "format_version": _format_version(architecture, files),
+            "format_version": _format_version(architecture, decoding, files),
             "source_language": languages[0],
             "target_language": languages[1],
             "architecture": architecture.to_json(),
-            "decoding": asdict(decoding),
+            "decoding": decoding.to_json(),
             "files": files,
             "training": dict(training),
             "scores": dict(scores),
@@ -269,8 +273,8 @@ def write_bundle(
         write_json(folder / MANIFEST, {**manifest, "manifest_sha256": _manifest_digest(manifest)})
 
 
-def _format_version(architecture: Architecture, files: Mapping[str, str]) -> int:
+def _format_version(architecture: Architecture, decoding: DecodingDefaults, files: Mapping[str, str]) -> int:
     """The oldest format that says it all: older programs read what they can, and refuse the rest by its number."""
     sizes = {field.name for field in fields(Architecture) if field.default is MISSING}
-    plain = architecture.to_json().keys() == sizes and architecture.drafter_layers > 0
+    plain = architecture.to_json().keys() == sizes and architecture.drafter_layers > 0 and decoding.strict
     return 1 if plain and TOKENIZER in files else FORMAT_VERSION

@@ -6,7 +6,6 @@ pydantic checks types and ranges and refuses unknown keys.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, dataclass_transform
 
@@ -126,7 +125,7 @@ class RefinementConfig:
     score."""
     batch_size: Positive = 40
     """Sentences whose beams are in flight."""
-    sample: Samples = field(default_factory=dict)
+    sample: Samples = Field(default_factory=dict)
     optimizer: OptimizerConfig
 
 
@@ -136,7 +135,7 @@ class DistillationConfig:
 
     batch_size: Positive = 200
     """Sentences in flight."""
-    sample: Samples = field(default_factory=dict)
+    sample: Samples = Field(default_factory=dict)
 
 
 @_section
@@ -225,7 +224,16 @@ def load_config(path: Path, overrides: list[str]) -> Config:
         config = TypeAdapter(Config).validate_python(values)
     except ValidationError as error:
         raise ConfigError(f"{path}: {_first_mistake(error)}") from None
+    _check(config, path)
+    return config
+
+
+def _check(config: Config, path: Path) -> None:
+    """Refuse settings that contradict one another."""
     corpora = {entry.path for entry in config.data.train}
+    for entry in [*config.data.train, *config.data.valid]:
+        if entry.swapped and ".tsv" not in Path(entry.path).suffixes:
+            raise ConfigError(f"{path}: swapped: {entry.path} has a file for each language; only a .tsv file can be")
     for section, stage in (("refinement", config.refinement), ("distillation", config.distillation)):
         for name in set(stage.sample if stage else ()) - corpora:
             raise ConfigError(f"{path}: {section}.sample: {name} is not in data.train")
@@ -233,7 +241,6 @@ def load_config(path: Path, overrides: list[str]) -> Config:
         raise ConfigError(f"{path}: verifier.width: must be a multiple of verifier.heads")
     if config.export.draft_length > config.drafter.draft_length:
         raise ConfigError(f"{path}: export.draft_length: must not exceed drafter.draft_length")
-    return config
 
 
 def _override(values: dict[str, Any], override: str) -> None:

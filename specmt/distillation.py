@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,20 +41,26 @@ class Decoding:
 
 
 def translate_in_shards(
-    engine: AnyEngine, pairs: Sequence[tuple[Ids, Ids]], folder: Path, decoding: Decoding
+    engine: AnyEngine, pairs: Sequence[tuple[Ids, Ids]], folder: Path, decoding: Decoding, workers: int = 1
 ) -> list[Ids]:
     """The verifier's translation of each pair's source; ids without end-of-sentence on both sides.
 
     Each shard is written to `folder` as it is finished, and read from there if it stands.
+
+    Args:
+        workers: threads, each of which translates a shard.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    translations: list[Ids] = []
-    for start in range(0, len(pairs), SHARD_SENTENCES):
+
+    def shard(start: int) -> list[Ids]:
         path = folder / f"{start:08}.json"
         if not path.exists():
             write_json(path, _translate(engine, pairs[start : start + SHARD_SENTENCES], decoding))
-        translations += json.loads(path.read_text())
-    return translations
+        translations: list[Ids] = json.loads(path.read_text())
+        return translations
+
+    with ThreadPoolExecutor(workers) as pool:
+        return [ids for translations in pool.map(shard, range(0, len(pairs), SHARD_SENTENCES)) for ids in translations]
 
 
 def _translate(engine: AnyEngine, pairs: Sequence[tuple[Ids, Ids]], decoding: Decoding) -> list[Ids]:
@@ -64,16 +71,16 @@ def _translate(engine: AnyEngine, pairs: Sequence[tuple[Ids, Ids]], decoding: De
     translations: list[Ids] = [[] for _ in pairs]
     if decoding.beam == 1:
         for hypothesis in decode(engine, queue, Greedy(), decoding.batch_size):
-            translations[hypothesis.request.index] = _said(hypothesis)
+            translations[hypothesis.request.index] = _without_end(hypothesis)
         return translations
     while taken := queue.take(decoding.batch_size, wait=True):
         for hypotheses in beam_search(engine, taken, decoding.beam, decoding.length_penalty):
-            index, said = hypotheses[0].request.index, [_said(hypothesis) for hypothesis in hypotheses]
+            index, said = hypotheses[0].request.index, [_without_end(one) for one in hypotheses]
             translations[index] = nearest(said, pairs[index][1]) if decoding.nearest_reference else said[0]
     return translations
 
 
-def _said(hypothesis: Hypothesis) -> Ids:
+def _without_end(hypothesis: Hypothesis) -> Ids:
     return [id_ for id_ in hypothesis.ids if id_ != EOS_ID]
 
 

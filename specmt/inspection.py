@@ -57,6 +57,9 @@ def as_text(described: dict[str, Any]) -> str:
         "engines": ", ".join(described["engines"]),
         "defaults": ", ".join(f"{name} {value}" for name, value in decoding.items()),
     }
+    if shape["source_positions"] or shape["target_positions"]:
+        sides = ((side, shape[f"{side}_positions"]) for side in ("source", "target"))
+        facts["verifier"] += f", positions learned: {', '.join(f'{count} {side}' for side, count in sides if count)}"
     origin = described["training"]
     if "converted_from" in origin:
         facts["converted from"] = origin["converted_from"]["checkpoint"]

@@ -18,7 +18,7 @@ def engine_for(bundle: Bundle, device: str = "cpu", precision: str = "fp32") -> 
     if (device, precision) != ("cpu", "fp32"):
         return "torch", "a GPU or bf16 is asked for"
     can_be_native = bundle.has_ranges and native_library.is_built()
-    if can_be_native and native_library.is_tuned():
+    if can_be_native and native_library.is_fast():
         return "native", "the model has ranges, and the engine is compiled here for this processor"
     if bundle.has_graphs:
         why_not = "the model has no ranges"

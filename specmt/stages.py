@@ -12,9 +12,9 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,11 @@ class Stage:
 
     def fingerprint(self) -> str:
         """SHA-256 of everything that the stage's result depends on."""
+        settings = [
+            asdict(part) if is_dataclass(part) and not isinstance(part, type) else part for part in self.settings
+        ]
         described = {
-            "settings": _said(self.settings),
+            "settings": settings,
             "inputs": [(path.name, _input_digest(path)) for path in self.inputs],
             "needs": [(stage.fingerprint(), _read_seal(stage._seal).get("outputs")) for stage in self.needs],
         }
@@ -98,21 +101,6 @@ class Stage:
             number += 1
         self.folder.rename(aside)
         return aside
-
-
-def _said(settings: object) -> object:
-    """Settings as JSON values, without those that are as by default: a new setting changes no finished stage."""
-    if is_dataclass(settings):
-        chosen = {field.name: getattr(settings, field.name) for field in fields(settings)}
-        defaults = {field.name: _default(field) for field in fields(settings)}
-        return {name: _said(value) for name, value in chosen.items() if value != defaults[name]}
-    if isinstance(settings, Mapping):
-        return {str(key): _said(value) for key, value in settings.items()}
-    return [_said(part) for part in settings] if isinstance(settings, list | tuple) else settings
-
-
-def _default(field: Field[Any]) -> object:
-    return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
 def _input_digest(path: Path) -> str:

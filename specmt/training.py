@@ -20,7 +20,7 @@ from specmt.architecture import Architecture
 from specmt.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, load_bundle, write_bundle
 from specmt.config import Config, CorpusConfig, OptimizerConfig, SampleConfig, Samples
 from specmt.corpus import Pair
-from specmt.distillation import Decoding, translate_in_shards
+from specmt.distillation import Decoding, Ids, translate_in_shards
 from specmt.engines.base import IntArray
 from specmt.errors import TrainingError, UsageError
 from specmt.evaluation import evaluate
@@ -33,8 +33,6 @@ from specmt.translator import Translator
 from specmt.tuning import counted_emission
 from specmt.vocabulary import Vocabulary, train_vocabulary
 from specmt.weights import save_weights
-
-Ids = list[int]
 
 EVALUATED_LINES = 400
 """Validation lines that the short evaluation at the end of training decodes."""
@@ -256,14 +254,16 @@ class Pipeline:
     def _write_distilled(self, stage: str, verifier: Path, decoding: Decoding, samples: Samples) -> None:
         folder = self._folder(stage)
         # The engine that translates, with its 8-bit weights: a drafter learns what it will have to match.
-        engine = self._load_verifier(verifier, folder / "verifier").engine
+        translator = self._load_verifier(verifier, folder / "verifier")
+        self.reporter.announce(f"{stage}: {translator.engine.name} translates")
 
         def distilled(entry: CorpusConfig) -> list[tuple[Ids, Ids]]:
             sample = samples.get(entry.path, SampleConfig(repeat=entry.repeat))
             pairs = self._encoded(entry, sample.limit)
             self.reporter.announce(f"{stage}: {entry.path}, {len(pairs)} sentences")
-            shards = folder / "shards" / f"{entry.path.replace('/', '_')}.{entry.limit}.{sample.limit}"
-            translations = translate_in_shards(engine, pairs, shards, decoding)
+            name = f"{entry.path.replace('/', '_')}.{entry.limit}.{sample.limit}{'.swapped' if entry.swapped else ''}"
+            shards = folder / "shards" / translator.engine.name / name
+            translations = translate_in_shards(translator.engine, pairs, shards, decoding, translator.workers)
             sources = (source for source, _ in pairs)
             return self._kept(zip(sources, translations, strict=True)) * sample.repeat
 
@@ -313,15 +313,16 @@ class Pipeline:
         )
 
     def _load_verifier(self, path: Path, bundle: Path) -> Translator:
-        """A verifier's checkpoint as a bundle without a drafter, and that loaded."""
-        verifier = checkpoints.load(path)
-        self._write_bundle(
-            bundle,
-            checkpoints.bundle_weights(verifier["model"], {}),
-            checkpoints.verifier_architecture(verifier),
-            DecodingDefaults(draft_length=1, beta=1, tau=0.0),
-        )
-        return load_translator(bundle)
+        """A verifier's checkpoint as a bundle without a drafter, which is written unless it stands, and that loaded."""
+        if not bundle.exists():
+            verifier = checkpoints.load(path)
+            self._write_bundle(
+                bundle,
+                checkpoints.bundle_weights(verifier["model"], {}),
+                checkpoints.verifier_architecture(verifier),
+                DecodingDefaults(draft_length=1, beta=1, tau=0.0),
+            )
+        return load_translator(bundle, threads=self.config.runtime.threads)
 
     def _write_bundle(
         self, path: Path, weights: dict[str, Tensor], architecture: Architecture, decoding: DecodingDefaults

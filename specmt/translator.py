@@ -257,9 +257,9 @@ class Translator:
         def unsplit(index: int, line: str) -> Sequence[Segment]:
             segments = whole(line, encode)
             if most is not None and segments and len(segments[0].ids) > most:
-                advice = "leave out --no-split, raise --max-source-tokens, or shorten the line"
+                advice = "shorten the line, leave out --no-split, or raise --max-source-tokens"
                 if most == largest:
-                    advice = "this model has positions for no more; leave out --no-split, or shorten the line"
+                    advice = "this model has positions for no more; shorten the line, or let it be split"
                 raise InputError(f"line {index + 1}: {len(segments[0].ids)} tokens, at most {most} fit: {advice}")
             return segments
 

@@ -10,14 +10,17 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from platformdirs import user_cache_path
 
 from specmt.errors import InputError
 from specmt.files import write_json
 from specmt.machine import cpu_model
-from specmt.settings import DecodingSettings
-from specmt.translator import Translator
+
+if TYPE_CHECKING:
+    from specmt.settings import DecodingSettings
+    from specmt.translator import Translator
 
 _FORMAT_VERSION = 2
 

@@ -31,7 +31,7 @@ TINY = Architecture(
     draft_length=4,
     bigram_rank=4,
 )
-DEFAULTS = DecodingDefaults(3, beta=2, tau=0.5, strict=False, max_tokens_factor=1.0, max_tokens_offset=4)
+DEFAULTS = DecodingDefaults(draft_length=3, beta=2, tau=0.5, max_tokens_factor=1.0, max_tokens_offset=4)
 
 
 def random_weights(architecture: Architecture, seed: int = 0, projections: float = 0.6) -> dict[str, Tensor]:
@@ -58,18 +58,23 @@ def random_weights(architecture: Architecture, seed: int = 0, projections: float
     return weights
 
 
-def write_tiny_bundle(path: Path, weights: dict[str, Tensor] | None = None) -> None:
+def write_tiny_bundle(
+    path: Path,
+    weights: dict[str, Tensor] | None = None,
+    architecture: Architecture = TINY,
+    decoding: DecodingDefaults = DEFAULTS,
+) -> None:
     """A bundle that loads; `weights` in place of fitting ones."""
 
     def write_files(folder: Path) -> None:
         (folder / TOKENIZER).write_bytes(tiny_tokenizer())
-        save_weights(random_weights(TINY) if weights is None else weights, folder / WEIGHTS)
+        save_weights(random_weights(architecture) if weights is None else weights, folder / WEIGHTS)
 
     write_bundle(
         path,
         languages=("de", "en"),
-        architecture=TINY,
-        decoding=DEFAULTS,
+        architecture=architecture,
+        decoding=decoding,
         write_files=write_files,
         training={"config": {"name": "tiny"}, "packages": {}},
         scores={"validation": {"bleu": 1.5}},

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pairs import write_tiny_bundle
+from pairs import TINY, write_tiny_bundle
 from typer.testing import CliRunner
 
 from specmt import diagnosis
@@ -29,9 +29,10 @@ def bundle(tmp_path: Path) -> Path:
 def test_info_says_what_the_manifest_says_and_adds_sizes(bundle: Path) -> None:
     described = describe(bundle)
     manifest = json.loads((bundle / "manifest.json").read_text())
-    for name in ("source_language", "target_language", "scores", "training", "decoding", "format_version"):
+    for name in ("source_language", "target_language", "scores", "training", "format_version"):
         assert described[name] == manifest[name]
     assert described["architecture"].items() >= manifest["architecture"].items()
+    assert described["decoding"] == {**manifest["decoding"], "strict": True}
     sizes = {file.name: file.stat().st_size for file in bundle.iterdir()}
     assert {name: file["bytes"] for name, file in described["files"].items()} == sizes
     assert described["bytes"] == sum(sizes.values())
@@ -43,6 +44,11 @@ def test_info_for_a_person_is_a_line_a_fact(bundle: Path) -> None:
     text = as_text(describe(bundle))
     for fact in ("de → en", "all digests match", "1 + 1 layers of width 16, pre-norm", "bleu 1.50", "draft_length 3"):
         assert fact in text
+
+
+def test_info_names_learned_positions_for_they_bound_every_line(tmp_path: Path) -> None:
+    write_tiny_bundle(tmp_path / "model", architecture=replace(TINY, source_positions=9, target_positions=7))
+    assert "positions learned: 9 source, 7 target" in as_text(describe(tmp_path / "model"))
 
 
 def test_info_of_the_bundled_model_in_both_forms() -> None:
@@ -62,7 +68,7 @@ def test_doctor_translates_and_says_which_engine_and_why() -> None:
     done = CliRunner().invoke(app, ["doctor", "--format", "json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.output)
-    engine = "native" if native_library.is_tuned() else "onnx"
+    engine = "native" if native_library.is_fast() else "onnx"
     assert found["ok"] is True and found["engine"] == engine
     assert found["self_test"]["engine"] == f"{engine}-cpu-int8"
     assert set(found["self_test"]["sentence_ms"]) == {"ar", "spec-strict", "spec"}

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
 from foreign import LEARNED, SHARED, Foreign
+from pairs import TINY, write_tiny_bundle
+from scripted import SENTENCES
 
 from specmt.bundle import load_bundle
 from specmt.conversion import Conversion, convert
@@ -74,6 +77,22 @@ def test_every_strategy_and_engine_stays_within_the_table(engine: str, short: Fo
     assert [one.ids for one in loaded.translate(lines, replace(AR, strategy="replay"), 7)] == greedy
     beams = loaded.translate(lines, replace(AR, beam=4, n_best=4), 7)
     assert max(len(one.ids) for found in beams for one in found.n_best) == TARGET_LIMIT
+
+
+@pytest.mark.parametrize("beta", [1, 3])
+def test_drafts_whose_windows_pass_the_table_change_nothing(beta: int, tmp_path: Path) -> None:
+    limit = 6
+    architecture = replace(TINY, source_positions=9, target_positions=limit)
+    write_tiny_bundle(tmp_path / "bundle", architecture=architecture)
+    loaded = load_translator(tmp_path / "bundle", engine="torch")
+    spec = DecodingSettings("spec", 4, beta, 0.5, 1, 1.0)
+    lines = [sentence[:length] for sentence in SENTENCES for length in (3, 8, 12)]
+    greedy = loaded.translate(lines, replace(spec, strategy="ar"), 1)
+    speculated = list(loaded.translate(lines, spec, 5))
+    assert max(len(one.ids) for one in speculated if one.segments == 1) == limit
+    assert any(iteration.accepted for one in speculated for iteration in one.iterations)
+    if beta == 1:
+        assert [one.ids for one in speculated] == [one.ids for one in greedy]
 
 
 @pytest.mark.parametrize("engine", ["native", "onnx", "torch"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -87,17 +87,6 @@ def test_other_settings_move_the_old_work_aside(bench: Bench, changes: dict[str,
     assert bench.complete(bench.stage("a", **changes)) == MOVED
     assert (bench.folder / "a.old-1" / "result.txt").read_text() == "a 1"
     assert (bench.folder / "a" / "result.txt").read_text() == "a 2"
-
-
-def test_a_setting_that_is_new_and_as_by_default_leaves_finished_work(bench: Bench) -> None:
-    @dataclass(frozen=True)
-    class Grown(Setting):
-        swapped: bool = False
-        sample: dict[str, Setting] = field(default_factory=dict)
-
-    bench.complete(bench.stage("a"))
-    assert bench.complete(bench.stage("a", settings=(Grown(), 1))) == UP_TO_DATE
-    assert bench.complete(bench.stage("a", settings=(Grown(sample={"a": Setting()}), 1))) == MOVED
 
 
 def test_a_changed_input_moves_the_old_work_aside(bench: Bench) -> None:

@@ -273,7 +273,8 @@ def test_tune_prints_json_and_strict_translation_uses_the_length_unless_one_is_g
     assert drafted(bundle, "--strict") == [2]
     assert drafted(bundle, "--beta", "1") == [2]
     assert drafted(bundle, "--strict", "--draft-length", "4") == [4]
-    assert drafted(bundle) == [3], "relaxed: the model's own"
+    assert drafted(bundle) == [2], "strict, as the model has it"
+    assert drafted(bundle, "--relaxed") == [3], "the model's own"
     tuned.store(key, Tuned(draft_length=2, rows=0))
     assert drafted(bundle, "--strict") == [], "plain steps are faster here"
 

@@ -24,7 +24,7 @@ from specmt.cli_options import (
     ThreadsOption,
 )
 from specmt.commands.from_options import load
-from specmt.errors import InputError
+from specmt.errors import InputError, UsageError
 
 DEFAULT_STRATEGIES = "ar,beam5,spec-strict,spec"
 
@@ -66,7 +66,10 @@ def evaluate(
     translator = load(model, engine, device, precision, threads)
     given = {"draft_length": draft_length, "beta": beta, "tau": tau}
     chosen: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    translator.defaults = replace(translator.defaults, **chosen)
+    try:
+        translator.defaults = replace(translator.defaults, **chosen)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     result = evaluation.evaluate(
         translator,
         [pair.source for pair in pairs],

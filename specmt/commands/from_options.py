@@ -39,11 +39,10 @@ def settings_of(
     """
     from specmt.settings import DecodingSettings
 
-    if strict and (beta or 1) > 1:
-        raise UsageError("--strict means --beta 1; give one of them")
-    if strict is None and (beta, tau) == (None, None):
-        settings = DecodingSettings.from_defaults(translator.defaults)
-    else:
+    if strict and ((beta or 1) > 1 or tau is not None):
+        raise UsageError("--strict accepts the verifier's best token only: leave out --beta and --tau")
+    settings = DecodingSettings.from_defaults(translator.defaults)
+    if strict is not None or beta is not None or tau is not None:
         settings = DecodingSettings.relaxed(translator.defaults)
         settings = settings.strict() if strict else settings
     given: dict[str, Any] = {
@@ -53,6 +52,8 @@ def settings_of(
         "length_penalty": length_penalty,
     }
     settings = replace(settings, **{key: value for key, value in given.items() if value is not None})
+    if settings.beta == 1 and (strict is False or (beta is None and tau is not None)):
+        raise UsageError("relaxed decoding needs candidates to choose from: give --beta 2 or more")
     return replace(settings, strategy=strategy.value, beam=beam, n_best=n_best).checked(translator.engine)
 
 

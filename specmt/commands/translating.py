@@ -111,10 +111,13 @@ def _options_that_matter(
     translator: Translator, settings: DecodingSettings, streams: Streams, required: Required, form: Form
 ) -> dict[str, Any]:
     """All that changes the output, for a later run that goes on with it."""
+    decoding = asdict(settings)
+    if settings.strategy == "spec" and settings.beta == 1:  # the text is the same, and tuning may come between
+        del decoding["draft_length"], decoding["speculated_rows"]
     return {
         "model": translator.model_digest,
         "engine": translator.engine.name,
-        **asdict(settings),
+        **decoding,
         "input-format": streams.input_format,
         "format": form.format,
         "scores": form.scores,

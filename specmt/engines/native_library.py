@@ -17,7 +17,7 @@ from specmt.errors import EngineError
 FOLDER = Path(__file__).parent.parent / "native"
 LEVELS = ("any", "avx2", "avxvnni", "avx512")
 """Processors that builds are made for, the slowest first: any, those with AVX2, with AVX-VNNI, with AVX-512 VNNI."""
-_TUNED = LEVELS[2:]
+_FAST = LEVELS[2:]
 """Those with an instruction for 8-bit dot products."""
 _NO_MEMORY = 1
 _POINTER, _INTEGER, _REAL, _TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_float, ctypes.c_char_p
@@ -46,23 +46,22 @@ def _path(level: str) -> Path:
 
 
 def is_built() -> bool:
-    """Whether the library was compiled at installation."""
-    return _path(LEVELS[0]).exists()
+    """Whether the library was compiled at installation, for this version of specmt."""
+    return bool(runnable())
 
 
-def is_tuned() -> bool:
+def is_fast() -> bool:
     """Whether it was, for this processor's instructions: the builds for older ones are several times slower."""
-    return is_built() and any(level in _TUNED for level in runnable())
+    return any(level in _FAST for level in runnable())
 
 
 @cache
 def runnable() -> tuple[str, ...]:
-    """Of `LEVELS`, the builds that are here and that this processor can run, the slowest first; at least one.
-
-    Raises:
-        OSError: not even the library for any processor is there.
-    """
-    levels: int = ctypes.CDLL(str(_path(LEVELS[0]))).specmt_processor_levels()
+    """Of `LEVELS`, the builds that are here and that this processor can run, the slowest first."""
+    try:
+        levels: int = ctypes.CDLL(str(_path(LEVELS[0]))).specmt_processor_levels()
+    except (OSError, AttributeError):  # not there, or compiled for an older version
+        return ()
     return tuple(level for place, level in enumerate(LEVELS) if levels >> place & 1 and _path(level).exists())
 
 
@@ -73,10 +72,12 @@ def library(level: str = "") -> ctypes.CDLL:
     Raises:
         EngineError: it is not there.
     """
+    if not runnable():
+        raise EngineError("the native engine is not compiled here, or for another version: install specmt again")
     try:
         loaded = ctypes.CDLL(str(_path(level or runnable()[-1])))
     except OSError as error:
-        raise EngineError(f"the native engine is not compiled here: {error}") from None
+        raise EngineError(f"the native engine cannot be loaded: {error}") from None
     loaded.specmt_error.restype = _TEXT
     loaded.specmt_tensors_new.restype = _POINTER
     for name in ("tensors_delete", "network_delete", "row_delete"):

@@ -211,7 +211,10 @@ class _Reader:
         if self._settings.get(f"{side}_learned_pos"):
             table = self._take(f"{side}.embed_positions.weight")
             if table.dim() != 2 or table.size(0) <= _NO_POSITIONS or table.size(1) != width:
-                raise InputError(f"{self._path}: {side}.embed_positions.weight has shape {list(table.shape)}")
+                raise InputError(
+                    f"{self._path}: {side}.embed_positions.weight has shape {list(table.shape)}, "
+                    f"expected more than {_NO_POSITIONS} rows of {width}"
+                )
             self._weights[f"{name}.weight"] = table[_NO_POSITIONS:]
 
     def _layers(self, side: str) -> int:

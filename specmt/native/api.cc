@@ -44,8 +44,9 @@ int specmt_processor_levels() {
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx2")) {
     levels |= 2;
+    constexpr unsigned kAvxVnni = 1 << 4;  // compilers before AVX-VNNI have no name for it
     unsigned a, b, c, d;
-    if (__get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & bit_AVXVNNI)) levels |= 4;
+    if (__get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & kAvxVnni)) levels |= 4;
   }
   if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))

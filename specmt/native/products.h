@@ -214,14 +214,14 @@ class Product {
 #pragma GCC unroll 4
       for (int part = 0; part < kParts; ++part) _mm512_storeu_si512(&sums[line][part], totals[line][part]);
 #elif defined(__AVXVNNI__)
-    constexpr int kHalf = kParts;  // vectors of eight outputs in half a group: more sums than registers
+    // Half a group at a time, in vectors of eight outputs: a whole one has more sums than there are registers.
     for (int half = 0; half < 2; ++half) {
-      __m256i totals[kLines][kHalf];
+      __m256i totals[kLines][kParts];
 #pragma GCC unroll 4
       for (int line = 0; line < kLines; ++line)
 #pragma GCC unroll 4
-        for (int part = 0; part < kHalf; ++part) totals[line][part] = _mm256_setzero_si256();
-      const int8_t* from = weights + half * kHalf * 32;
+        for (int part = 0; part < kParts; ++part) totals[line][part] = _mm256_setzero_si256();
+      const int8_t* from = weights + half * kParts * 32;
       for (int input = 0; input < depth_; input += kInputs, from += kGroup * kInputs) {
         __m256i spread[kLines];
 #pragma GCC unroll 4
@@ -231,18 +231,18 @@ class Product {
           spread[line] = _mm256_set1_epi32(four);
         }
 #pragma GCC unroll 4
-        for (int part = 0; part < kHalf; ++part) {
+        for (int part = 0; part < kParts; ++part) {
           const __m256i columns = _mm256_load_si256(reinterpret_cast<const __m256i*>(from + part * 32));
 #pragma GCC unroll 4
           for (int line = 0; line < kLines; ++line)
-            asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(totals[line][part]) : "x"(spread[line]), "x"(columns));
+            totals[line][part] = _mm256_dpbusd_avx_epi32(totals[line][part], spread[line], columns);
         }
       }
-      __m256i* to = reinterpret_cast<__m256i*>(sums) + half * kHalf;
+      __m256i* to = reinterpret_cast<__m256i*>(sums) + half * kParts;
 #pragma GCC unroll 4
-      for (int line = 0; line < kLines; ++line, to += 2 * kHalf)
+      for (int line = 0; line < kLines; ++line, to += 2 * kParts)
 #pragma GCC unroll 4
-        for (int part = 0; part < kHalf; ++part) _mm256_storeu_si256(to + part, totals[line][part]);
+        for (int part = 0; part < kParts; ++part) _mm256_storeu_si256(to + part, totals[line][part]);
     }
 #elif defined(__AVX2__)
     // Without a dot product: bytes widened to 16 bits, multiplied and added in pairs. (Multiplying bytes would clip.)
