@@ -1,0 +1,169 @@
+"""What the scripts that compare drafters work out by themselves: trees, masks, batches, schedules, tables."""
+
+from __future__ import annotations
+
+from itertools import islice, pairwise
+
+import numpy as np
+import pytest
+from measure_tree import (
+    Choice,
+    Counts,
+    accepted_by_nodes,
+    accepted_of_chain,
+    choices,
+    emission_table,
+    emissions,
+    fastest,
+    log_probabilities,
+    time_table,
+)
+
+from specmt.drafting import walk
+from specmt.engines.base import Lattice
+from specmt.vocabulary import EOS_ID, MASK_ID, PAD_ID
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+
+IDS = np.array([[10, 11], [20, 21]])
+SCORES = np.log([[0.6, 0.4], [0.7, 0.3]])
+
+
+def lattice(transitions: float = 0.0) -> Lattice:
+    """Two slots of two candidates; with `transitions` the second candidate of slot 1 follows the first of slot 0."""
+    terms = np.zeros((1, 2, 2, 2), dtype=np.float32)
+    terms[0, 1, 0, 1] = transitions
+    return Lattice(IDS[None], SCORES[None].astype(np.float32), terms)
+
+
+# -- trees
+
+
+def test_log_probabilities_sum_to_one_and_hear_the_neighbour() -> None:
+    plain, moved = log_probabilities(lattice(), 0), log_probabilities(lattice(5.0), 0)
+    np.testing.assert_allclose(np.exp(moved).sum(axis=2), 1, rtol=1e-6)
+    np.testing.assert_allclose(plain[1], [SCORES[1], SCORES[1]], rtol=1e-6)
+    assert moved[1, 0, 1] > plain[1, 0, 1]
+    np.testing.assert_allclose(moved[1, 1], plain[1, 1])
+
+
+@pytest.mark.parametrize(
+    ("greedy", "accepted"),
+    [
+        # Paths: 10 (.60), 10 20 (.42), 11 (.40), 11 20 (.28), 10 21 (.18), 11 21 (.12)
+        ([10, 20, 5], [1, 2, 2, 2, 2, 2]),
+        ([10, 21, 5], [1, 1, 1, 1, 2, 2]),
+        ([11, 21, 5], [0, 0, 1, 1, 1, 2]),
+        ([11], [0, 0, 1, 1, 1, 1]),
+        ([30, 20], [0, 0, 0, 0, 0, 0]),
+    ],
+)
+def test_a_tree_accepts_the_longest_of_its_paths(greedy: list[int], accepted: list[int]) -> None:
+    assert accepted_by_nodes(IDS, log_probabilities(lattice(), 0), greedy, most=9) == accepted
+
+
+def test_the_first_path_of_a_tree_is_the_chain_where_neighbours_decide() -> None:
+    moved = lattice(5.0)
+    greedy = walk(moved)[0].tolist()
+    assert greedy == [10, 21]
+    assert accepted_by_nodes(IDS, log_probabilities(moved, 0), greedy, most=2) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("draft", "greedy", "accepted"),
+    [([1, 2, 3], [1, 2, 4], 2), ([1, 2], [1, 2, 3], 2), ([1, 2, 3], [1], 1), ([1], [2], 0)],
+)
+def test_a_chain_is_accepted_up_to_the_first_other_token(draft: list[int], greedy: list[int], accepted: int) -> None:
+    assert accepted_of_chain(draft, greedy) == accepted
+
+
+def test_iterations_emit_what_was_accepted_one_more_and_no_more_than_is_left() -> None:
+    assert emissions([2, 9, 9, 0, 1]) == [3, 1, 1]
+    assert emissions([0, 0]) == [1, 1]
+    assert emissions([5, 0]) == [2]
+
+
+COUNTS = Counts(trees={1: {1: 1.5, 2: 1.6}, 2: {1: 1.5, 2: 2.0}}, chains={1: 1.5, 2: 2.5}, tokens=10)
+COSTS = {"encode": 1.0, "draft 1": 0.1, "draft 2": 0.2, "verify 1": 0.5, "verify 2": 0.6, "verify 3": 0.8}
+
+
+def test_a_sentence_is_an_encoder_pass_and_its_iterations() -> None:
+    chains, trees = choices(COUNTS, COSTS)
+    assert fastest(chains) == Choice(2, 2, 2.5, pytest.approx(1 + 4 * (0.2 + 0.8)))
+    assert fastest(trees) == Choice(2, 2, 2.0, pytest.approx(1 + 5 * (0.2 + 0.8)))
+    assert [tree.nodes for tree in trees] == [2, 2]
+    assert time_table(COUNTS, {"one": COSTS})[-1] == "| one | 6.00 | 2 | 2.50 | 5.00 | 2, 2 | 2.00 | 6.00 | 1.20 |"
+
+
+def test_a_chain_need_not_use_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("measure_tree.NODES", (1, 2))
+    assert emission_table(COUNTS)[2:] == ["| 2 | 1 | 1.50 | 1 | 1.50 | +0.00 |", "| 3 | 2 | 2.50 | 2 | 2.00 | -0.50 |"]
+
+
+# -- variants
+
+
+def test_the_time_of_a_process_is_read_past_its_name() -> None:
+    from ablate_drafter import stat_seconds
+
+    assert stat_seconds("12 (a ) b) R 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20") == pytest.approx(2.0)
+
+
+def test_the_line_through_emitted_tokens_gains_the_same_with_every_doubling() -> None:
+    from ablate_drafter import log_fit
+
+    intercept, slope = log_fit([100, 200, 400], [2.0, 2.5, 3.0])
+    assert slope == pytest.approx(0.5)
+    assert intercept + slope * np.log2(800) == pytest.approx(3.5)
+
+
+def test_the_table_leaves_out_losses_over_other_slots_and_lengths_that_are_not_drafted() -> None:
+    from ablate_drafter import table
+
+    plain = {"variant": {"same_slots": True}, "updates": 5, "seconds_an_update": 0.5, "valid_loss": 2.0}
+    rows = {
+        "base": {**plain, "emitted": {"4": {"all": 2.5}, "8": {"all": 3.0}}},
+        "short": {**plain, "variant": {"same_slots": False}, "emitted": {"4": {"all": 2.25}}},
+    }
+    first, second = table(rows, {"base/4": [1.0, 3.0, 2.0]})[2:]
+    assert first == "| base | 5 | 0.500 | 2.000 | 2.50 | 3.00 | 2.00 | – |"
+    assert second == "| short | 5 | 0.500 | – | 2.25 | – | – | – |"
+
+
+# -- the other design
+
+
+def test_masks_follow_the_prefix_and_nothing_is_due_behind_the_end() -> None:
+    from compare_reference_design import BLOCK, masked
+
+    inputs, gold = masked([[7, 8, EOS_ID], [9, EOS_ID]], [1, 0])
+    assert inputs.shape == gold.shape == (2, 2 + BLOCK)
+    assert inputs[0].tolist() == [EOS_ID, 7, *[MASK_ID] * BLOCK]
+    assert inputs[1].tolist() == [EOS_ID, *[MASK_ID] * BLOCK, PAD_ID]
+    assert gold[0, :5].tolist() == [PAD_ID, PAD_ID, 8, EOS_ID, PAD_ID]
+    assert gold[1, :4].tolist() == [PAD_ID, 9, EOS_ID, PAD_ID]
+    assert (gold[:, 5:] == PAD_ID).all()
+
+
+def test_batches_hold_every_sentence_once_an_epoch_and_no_more_tokens_than_asked() -> None:
+    from compare_reference_design import batches
+
+    lengths = np.array([3, 9, 4, 4, 8, 5, 30])
+    made = batches(lengths, 12, np.random.default_rng(0))
+    seen: list[int] = []
+    while len(seen) < len(lengths):
+        members = next(made)
+        assert len(members) == 1 or len(members) * lengths[members].max() <= 12
+        seen += members.tolist()
+    assert sorted(seen) == list(range(len(lengths)))
+    assert sum(len(members) for members in islice(made, 50)) > 0
+
+
+def test_the_learning_rate_rises_then_falls_to_nothing() -> None:
+    from compare_reference_design import LEARNING_RATE, WARMUP, learning_rate
+
+    rates = [learning_rate(progress) for progress in np.linspace(WARMUP, 1, 5)]
+    assert learning_rate(0) == 0
+    assert rates[0] == pytest.approx(LEARNING_RATE)
+    assert all(earlier > later for earlier, later in pairwise(rates))
+    assert rates[-1] == pytest.approx(0)
