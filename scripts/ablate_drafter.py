@@ -1,11 +1,12 @@
 """What pays in the drafter? Variants, each trained for the same time of the processor, and what they emit.
 
-    python scripts/ablate_drafter.py [--run DIR] [--seconds 120] [--lines 200] [--only NAME ...]
+    python scripts/ablate_drafter.py [--run DIR] [--seconds 60] [--lines 200] [--only NAME ...]
 
 Every variant is trained anew on the same distilled data for the same verifier, those of a finished run. Twenty updates
 are timed first; the budget over the time of an update gives the number of updates, over which the learning rate
 rises and falls. Then the pair is exported and counted on validation lines with the native engine: mean emitted tokens,
-strict. At last all variants translate the same lines in turn, for the processor's time a sentence.
+strict. At last all variants translate the same lines in turn, for the processor's time a sentence, and the passes of
+drafters of other shapes are timed, trained or not: how much more they have to emit to pay.
 
 A finished variant is a file NAME.json in the folder, and is not measured again. Run it on one core that is yours:
 `taskset 2 python scripts/ablate_drafter.py`.
@@ -22,12 +23,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from bench_passes import random_weights, sentences
 from benchmarking import ROOT, spread
+from measure_tree import READ_TOKENS, SOURCE_TOKENS, timed
 from sweep import blocks, race, translating
 
 from specmt.architecture import Architecture
@@ -53,9 +58,19 @@ CORPORA = ("multi30k.valid", "tatoeba.valid")
 DRAFT_LENGTHS = (4, 8)
 TIMED_BETWEEN = (10, 30)
 """Updates between which an update is timed."""
-TIMED_LINES, ROUNDS = 100, 5
+TIMED_LINES, ROUNDS, COST_ROUNDS = 100, 5, 20
 BLOCK = 20
 BATCH_SIZE = 32
+SHAPES: dict[str, dict[str, Any]] = {
+    "base": {},
+    "layers-2": {"drafter_layers": 2},
+    "layers-3": {"drafter_layers": 3},
+    "bigram-rank-8": {"bigram_rank": 8},
+    "bigram-rank-16": {"bigram_rank": 16},
+    "bigram-rank-128": {"bigram_rank": 128},
+    "all-tokens": {"draft_vocabulary_size": 0},
+}
+"""Drafters that cost another time, by what differs from the run's own."""
 
 
 @dataclass(frozen=True)
@@ -361,7 +376,57 @@ def times(study: Study, rows: Mapping[str, Mapping[str, Any]], lines: Sequence[s
     return {name: [1e3 * taken / len(lines) for taken in some] for name, some in seconds.items()}
 
 
+def untrained(architecture: Architecture, folder: Path) -> NativeEngine:
+    """A native engine with random weights, which cost what trained ones do; written to the folder."""
+    folder.mkdir()
+    save_weights(random_weights(architecture), folder / WEIGHTS)
+    stored = dequantised(read_stored(folder / WEIGHTS, architecture))
+    write_json(folder / RANGES, calibrate(architecture, stored, sentences(architecture, 4, 8)).ranges)
+    return NativeEngine(architecture, folder)
+
+
+def costs(architecture: Architecture, rounds: int) -> dict[str, dict[str, float]]:
+    """Processor milliseconds of the encoder, a step and iterations in the native engine, of drafters by their shape.
+
+    The passes of all shapes take turns.
+    """
+    calls: dict[str, Callable[[], object]] = {}
+    last, read = np.full(1, 7), np.full((1, READ_TOKENS), 9)
+    with TemporaryDirectory() as name:
+        for shape, changes in SHAPES.items():
+            changed = replace(architecture, **changes)
+            engine, sources = untrained(changed, Path(name) / shape), sentences(changed, 1, SOURCE_TOKENS)
+            rows = engine.encode(sources)
+            engine.draft(rows, last, 1)
+            engine.verify(rows, read, 1)
+            engine.commit(rows, np.full(1, READ_TOKENS))
+            calls[f"{shape}/encode"] = partial(engine.encode, sources)
+            calls[f"{shape}/step"] = partial(engine.verify, rows, last[:, None], 1)
+            for length in DRAFT_LENGTHS:
+                calls[f"{shape}/{length}"] = partial(engine.draft_and_verify, rows, last, length, 1)
+        milliseconds = timed(calls, rounds)
+    found: dict[str, dict[str, float]] = {shape: {} for shape in SHAPES}
+    for place, taken in milliseconds.items():
+        shape, _, call = place.rpartition("/")
+        found[shape][call] = taken
+    return found
+
+
 # -- tables
+
+
+def cost_table(found: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Milliseconds of an iteration by shape, and how many times the base's tokens it has to emit to be as fast.
+
+    The drafter's part of the encoder's pass, the source's keys and values, is left out.
+    """
+    base = found["base"]
+    header = [f"iteration, k = {length}, ms | emitted × to pay" for length in DRAFT_LENGTHS]
+    lines = [f"| drafter | {' | '.join(header)} |", f"| --- |{' --- | --- |' * len(DRAFT_LENGTHS)}"]
+    for shape, taken in found.items():
+        pairs = [(taken[str(length)], taken[str(length)] / base[str(length)]) for length in DRAFT_LENGTHS]
+        lines.append(f"| {shape} | {' | '.join(f'{one:.3f} | {ratio:.2f}' for one, ratio in pairs)} |")
+    return lines
 
 
 def table(rows: Mapping[str, Mapping[str, Any]], milliseconds: Mapping[str, Sequence[float]]) -> list[str]:
@@ -411,7 +476,7 @@ def main() -> None:
         "--config", type=Path, default=ROOT / "configs" / "release-de-en.yaml", help="its configuration"
     )
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "ablations", help="where results are kept")
-    parser.add_argument("--seconds", type=float, default=120, help="processor time of each training (default: 120)")
+    parser.add_argument("--seconds", type=float, default=60, help="processor time of each training (default: 60)")
     parser.add_argument("--lines", type=int, default=200, help="of each validation file (default: 200)")
     parser.add_argument("--only", nargs="+", choices=[one.name for one in VARIANTS], help="these variants alone")
     parser.add_argument("--tables", action="store_true", help="train nothing; print what there is")
@@ -431,8 +496,18 @@ def main() -> None:
     rows[own.name] = {"variant": asdict(own), **counted(study, own)}
     lines = [pair.source for name in CORPORA for pair in spread(study.pairs(name), TIMED_LINES // len(CORPORA))]
     milliseconds = times(study, rows, lines)
-    write_json(study.folder / "milliseconds.json", milliseconds)
-    print("\n".join([*table(rows, milliseconds), f"ar: {median(milliseconds['ar']):.2f} ms a sentence", *curve(rows)]))
+    passes = costs(load_bundle(study.run / "bundle").architecture, COST_ROUNDS)
+    write_json(study.folder / "milliseconds.json", {"sentences": milliseconds, "passes": passes})
+    print(
+        "\n".join(
+            [
+                *table(rows, milliseconds),
+                f"ar: {median(milliseconds['ar']):.2f} ms a sentence",
+                *cost_table(passes),
+                *curve(rows),
+            ]
+        )
+    )
 
 
 if __name__ == "__main__":

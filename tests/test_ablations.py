@@ -167,3 +167,11 @@ def test_the_learning_rate_rises_then_falls_to_nothing() -> None:
     assert rates[0] == pytest.approx(LEARNING_RATE)
     assert all(earlier > later for earlier, later in pairwise(rates))
     assert rates[-1] == pytest.approx(0)
+
+
+def test_a_drafter_whose_encoder_alone_takes_too_long_can_never_pay() -> None:
+    from compare_reference_design import needed
+
+    costs = {"encode": 1.0, "their encode": 0.5, "their draft 4": 0.3, "verify 4": 0.2}
+    assert needed(costs, tokens=10, milliseconds=4.0, k=4) == pytest.approx(10 * 0.5 / 2.5)
+    assert needed(costs, tokens=10, milliseconds=1.5, k=4) == float("inf")
