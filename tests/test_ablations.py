@@ -19,8 +19,10 @@ from measure_tree import (
     time_table,
 )
 
+from specmt.architecture import Architecture
 from specmt.drafting import walk
 from specmt.engines.base import Lattice
+from specmt.engines.torch_engine import TorchEngine
 from specmt.vocabulary import EOS_ID, MASK_ID, PAD_ID
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
@@ -175,3 +177,40 @@ def test_a_drafter_whose_encoder_alone_takes_too_long_can_never_pay() -> None:
     costs = {"encode": 1.0, "their encode": 0.5, "their draft 4": 0.3, "verify 4": 0.2}
     assert needed(costs, tokens=10, milliseconds=4.0, k=4) == pytest.approx(10 * 0.5 / 2.5)
     assert needed(costs, tokens=10, milliseconds=1.5, k=4) == float("inf")
+
+
+# -- a finished drafter, without one of its parts
+
+
+def test_fewer_candidates_are_the_best_ones_and_no_bigram_term_says_nothing() -> None:
+    from ablate_finished_drafter import narrowed, without_bigram
+
+    whole = lattice(5.0)
+    assert narrowed(1, whole).ids.tolist() == [[[10], [20]]]
+    assert narrowed(1, whole).transitions.shape == (1, 2, 1, 1)
+    assert walk(whole).tolist() == [[10, 21]]
+    assert walk(without_bigram(whole)).tolist() == [[10, 20]]
+
+
+def test_the_most_frequent_tokens_are_counted_among_those_that_are_drafted() -> None:
+    from ablate_finished_drafter import most_frequent
+
+    sentences = [[5, 7, 2], [7, 9, 2], [7, 4, 4, 4, 4]]
+    assert most_frequent(np.array([2, 5, 7, 9, 11]), sentences, 2).tolist() == [2, 7]
+
+
+def test_a_drafter_with_fewer_tokens_says_only_those_and_one_with_all_its_ranks_says_the_same() -> None:
+    from ablate_finished_drafter import with_rank, with_tokens
+    from pairs import random_weights
+
+    pair = Architecture(48, 16, 2, 24, 1, 1, 1, draft_length=3, bigram_rank=6, draft_vocabulary_size=32)
+    weights = random_weights(pair, seed=3, projections=0.3)
+    kept = weights["drafter.output.ids"].numpy()[::2]
+
+    def drafted(engine: TorchEngine) -> Lattice:
+        return engine.draft(engine.encode([[7, 9, EOS_ID]]), np.array([5]), 3)
+
+    assert sorted({*drafted(with_tokens(pair, weights, kept)).ids.ravel().tolist()} - {*kept.tolist()}) == []
+    same, own = drafted(with_rank(pair, weights, 6)), drafted(TorchEngine(pair, weights))
+    assert same.ids.tolist() == own.ids.tolist()
+    np.testing.assert_allclose(same.transitions, own.transitions, atol=1e-5)
