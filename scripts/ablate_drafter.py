@@ -61,6 +61,7 @@ TIMED_BETWEEN = (10, 30)
 TIMED_LINES, ROUNDS, COST_ROUNDS = 100, 5, 20
 BLOCK = 20
 BATCH_SIZE = 32
+FINISHED = "as the run trained it"
 SHAPES: dict[str, dict[str, Any]] = {
     "base": {},
     "layers-2": {"drafter_layers": 2},
@@ -345,12 +346,14 @@ def counted(study: Study, variant: Variant) -> dict[str, Any]:
     return found
 
 
-def finished(study: Study) -> Variant:
+def finished(study: Study) -> dict[str, Any]:
     """The run's own drafter, as it was trained, in the place of a variant."""
-    folder = study.folder / "release"
+    folder = study.folder / FINISHED
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(study.run / "drafter" / "drafter.pt", folder / "drafter.pt")
-    return Variant("release")
+    own = Variant(FINISHED, same_slots=False)
+    updates = load_config(study.config, []).drafter.optimizer.max_updates
+    return {"variant": asdict(own), "updates": updates, **counted(study, own)}
 
 
 # -- time
@@ -457,11 +460,12 @@ def log_fit(updates: Sequence[float], means: Sequence[float]) -> tuple[float, fl
 
 
 def curve(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Emitted tokens of the base by updates, and the line through them."""
-    points = {name: row for name, row in rows.items() if name.startswith("base") and row["variant"]["changes"] == []}
+    """Emitted tokens of the base and the run's own drafter by updates, and the line through them."""
+    same = {one.name for one in VARIANTS if replace(one, name="", share=1.0) == Variant("")} | {FINISHED}
+    points = [row for name, row in rows.items() if name in same]
     lines = []
     for length in map(str, DRAFT_LENGTHS):
-        by_updates = sorted((row["updates"], row["emitted"][length]["all"]) for row in points.values())
+        by_updates = sorted((row["updates"], row["emitted"][length]["all"]) for row in points)
         intercept, slope = log_fit(*zip(*by_updates, strict=True))
         said = ", ".join(f"{updates}: {mean:.2f}" for updates, mean in by_updates)
         lines.append(f"k = {length}: {said}; {intercept:.3f} + {slope:.3f} · log2(updates)")
@@ -478,7 +482,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "ablations", help="where results are kept")
     parser.add_argument("--seconds", type=float, default=60, help="processor time of each training (default: 60)")
     parser.add_argument("--lines", type=int, default=200, help="of each validation file (default: 200)")
-    parser.add_argument("--only", nargs="+", choices=[one.name for one in VARIANTS], help="these variants alone")
+    parser.add_argument("--only", nargs="+", choices=[one.name for one in VARIANTS], help="train these, print no table")
     parser.add_argument("--tables", action="store_true", help="train nothing; print what there is")
     arguments = parser.parse_args()
     study = Study(arguments.config, arguments.run, arguments.folder, arguments.lines)
@@ -492,8 +496,9 @@ def main() -> None:
             write_json(path, measure(study, variant, arguments.seconds))
         if path.exists():
             rows[variant.name] = json.loads(path.read_text(encoding="utf-8"))
-    own = finished(study)
-    rows[own.name] = {"variant": asdict(own), **counted(study, own)}
+    if arguments.only:
+        return
+    rows[FINISHED] = finished(study)
     lines = [pair.source for name in CORPORA for pair in spread(study.pairs(name), TIMED_LINES // len(CORPORA))]
     milliseconds = times(study, rows, lines)
     passes = costs(load_bundle(study.run / "bundle").architecture, COST_ROUNDS)

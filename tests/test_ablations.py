@@ -119,6 +119,17 @@ def test_the_line_through_emitted_tokens_gains_the_same_with_every_doubling() ->
     assert intercept + slope * np.log2(800) == pytest.approx(3.5)
 
 
+def test_the_curve_is_of_drafters_that_differ_in_their_budget_alone() -> None:
+    from ablate_drafter import FINISHED, curve
+
+    def row(updates: int, mean: float) -> dict[str, object]:
+        return {"updates": updates, "emitted": {"4": {"all": mean}, "8": {"all": mean + 1}}}
+
+    rows = {"base": row(200, 2.0), "layers-2": row(100, 9.0), "base-half": row(100, 1.5), FINISHED: row(400, 2.5)}
+    assert curve(rows)[0].startswith("k = 4: 100: 1.50, 200: 2.00, 400: 2.50; ")
+    assert curve(rows)[0].endswith(" + 0.500 · log2(updates)")
+
+
 def test_the_table_leaves_out_losses_over_other_slots_and_lengths_that_are_not_drafted() -> None:
     from ablate_drafter import table
 
