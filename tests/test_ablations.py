@@ -143,6 +143,36 @@ def test_the_table_leaves_out_losses_over_other_slots_and_lengths_that_are_not_d
     assert second == "| short | 5 | 0.500 | – | 2.25 | – | – | – |"
 
 
+def test_a_drafter_over_tokens_is_trained_as_the_engine_runs_it() -> None:
+    import drafter_variants
+    import torch
+    from ablate_drafter import OVER_TOKENS, WITHOUT_BIGRAM, OverTokensEngine
+    from pairs import fairseq_verifier, random_weights
+
+    from specmt.fairseq_backend.drafter import DrafterModelConfig
+
+    assert (drafter_variants.OVER_TOKENS, drafter_variants.WITHOUT_BIGRAM) == (OVER_TOKENS, WITHOUT_BIGRAM)
+    pair = Architecture(48, 16, 2, 24, 1, 2, 1, draft_length=3, bigram_rank=6)
+    weights = random_weights(pair, seed=3, projections=0.3)
+    verifier, _ = fairseq_verifier(pair, weights)
+    settings = DrafterModelConfig(layers=1, draft_length=3, bigram_rank=6)
+    model = drafter_variants.DrafterOverTokens(settings, verifier.requires_grad_(False)).eval()
+    model.load_state_dict({name[8:]: weight for name, weight in weights.items() if name.startswith("drafter.")})
+    source, target = [7, 9, 11, EOS_ID], [12, 13, 14, EOS_ID]
+    read = torch.tensor([[EOS_ID, *target[:-1]]])
+    inputs = {"src_tokens": torch.tensor([source]), "src_lengths": torch.tensor([4]), "prev_output_tokens": read}
+    windows = model.windows({"net_input": inputs, "target": torch.tensor([target])}, torch.tensor([[2]]), PAD_ID)
+    engine = OverTokensEngine(pair, weights)
+    rows = engine.encode([source])
+    rows.drafts = True
+    engine.verify(rows, read[:, :2].numpy(), beta=1)
+    engine.commit(rows, np.array([2]))
+    found = engine.draft(rows, read[:, 2].numpy(), 3)
+    with torch.inference_mode():
+        expected = (model(windows)[0, 0] @ model.embeddings.T).gather(1, torch.from_numpy(found.ids[0]))
+    np.testing.assert_allclose(found.scores[0], expected, atol=1e-4)
+
+
 # -- the other design
 
 
