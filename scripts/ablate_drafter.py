@@ -1,0 +1,519 @@
+"""What pays in the drafter? Variants, each trained for the same time of the processor, and what they emit.
+
+    python scripts/ablate_drafter.py [--run DIR] [--seconds 60] [--lines 200] [--only NAME ...]
+
+Every variant is trained anew on the same distilled data for the same verifier, those of a finished run. Twenty updates
+are timed first; the budget over the time of an update gives the number of updates, over which the learning rate
+rises and falls. Then the pair is exported and counted on validation lines with the native engine: mean emitted tokens,
+strict. At last all variants translate the same lines in turn, for the processor's time a sentence, and the passes of
+drafters of other shapes are timed, trained or not: how much more they have to emit to pay.
+
+A finished variant is a file NAME.json in the folder, and is not measured again. Run it on one core that is yours:
+`taskset 2 python scripts/ablate_drafter.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from statistics import fmean, median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from bench_passes import random_weights, sentences
+from benchmarking import ROOT, spread
+from measure_tree import READ_TOKENS, SOURCE_TOKENS, timed
+from sweep import blocks, race, translating
+
+from specmt.architecture import Architecture
+from specmt.bundle import RANGES, WEIGHTS, load_bundle
+from specmt.config import Config, SampleConfig, load_config
+from specmt.corpus import Pair, keep_pair, read_corpus
+from specmt.engines.base import AnyEngine, Candidates, IntArray
+from specmt.engines.calibration import calibrate
+from specmt.engines.native_engine import NativeEngine
+from specmt.engines.torch_engine import TorchEngine
+from specmt.engines.torch_rows import TorchRows
+from specmt.exporting import calibration_sources
+from specmt.fairseq_backend import binarise, checkpoints, driver
+from specmt.files import write_json
+from specmt.loading import load_translator
+from specmt.settings import DecodingSettings
+from specmt.translator import Translator
+from specmt.weights import VERIFIER_OUTPUT, dequantised, ids_name, load_weights, read_stored, save_weights
+
+VARIANTS_FOLDER = Path(__file__).parent / "drafter_variants"
+WITHOUT_BIGRAM, OVER_TOKENS = "specmt_drafter_without_bigram", "specmt_drafter_over_tokens"
+CORPORA = ("multi30k.valid", "tatoeba.valid")
+DRAFT_LENGTHS = (4, 8)
+TIMED_BETWEEN = (10, 30)
+"""Updates between which an update is timed."""
+TIMED_LINES, ROUNDS, COST_ROUNDS = 100, 5, 20
+BLOCK = 20
+BATCH_SIZE = 32
+FINISHED = "as the run trained it"
+SHAPES: dict[str, dict[str, Any]] = {
+    "base": {},
+    "layers-2": {"drafter_layers": 2},
+    "layers-3": {"drafter_layers": 3},
+    "bigram-rank-8": {"bigram_rank": 8},
+    "bigram-rank-16": {"bigram_rank": 16},
+    "bigram-rank-128": {"bigram_rank": 128},
+    "all-tokens": {"draft_vocabulary_size": 0},
+}
+"""Drafters that cost another time, by what differs from the run's own."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How a drafter differs from the run's own."""
+
+    name: str
+    changes: tuple[str, ...] = ()
+    """Of the configuration, `key=value`."""
+    arch: str = "specmt_drafter"
+    references: bool = False
+    """Whether it learns from references, not from the verifier's translations."""
+    share: float = 1.0
+    """Of the budget."""
+    costs_as_base: bool = True
+    """Whether an update takes as long as one of the base, so that it need not be timed."""
+    same_slots: bool = True
+    """Whether the validation loss is over the same slots as the base's, so that the two can be compared."""
+    engine: str = "native"
+    """That counts what it emits: native, torch (the reference), or tokens (the same, for a drafter over tokens)."""
+
+
+VARIANTS = (
+    Variant("base"),
+    Variant("layers-2", ("drafter.layers=2",), costs_as_base=False),
+    Variant("no-bigram", ("drafter.bigram_rank=8",), arch=WITHOUT_BIGRAM),
+    Variant("references", references=True),
+    Variant("base-seed-2", ("runtime.seed=2",)),
+    Variant("glancing", ("drafter.glancing_start=0.5", "drafter.glancing_end=0.3"), costs_as_base=False),
+    Variant("all-tokens", ("drafter.vocabulary_size=0",), costs_as_base=False, same_slots=False),
+    Variant("blocks-1", ("drafter.blocks=1",), costs_as_base=False, same_slots=False),
+    Variant("blocks-6", ("drafter.blocks=6",), costs_as_base=False, same_slots=False),
+    Variant("over-tokens", arch=OVER_TOKENS, engine="tokens"),
+    Variant("draft-length-6", ("drafter.draft_length=6",), costs_as_base=False, same_slots=False),
+    Variant("draft-length-16", ("drafter.draft_length=16",), costs_as_base=False, same_slots=False),
+    Variant("bigram-rank-16", ("drafter.bigram_rank=16",)),
+    Variant("bigram-rank-128", ("drafter.bigram_rank=128",), costs_as_base=False),
+    Variant("dropout-0.1", ("drafter.dropout=0.1",)),
+    Variant("layers-3", ("drafter.layers=3",), costs_as_base=False),
+    Variant("base-quarter", share=0.25),
+    Variant("base-half", share=0.5),
+    Variant("base-twice", share=2.0),
+    Variant("no-smoothing", ("drafter.label_smoothing=0",)),
+)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A finished run, whose verifier and distilled data all variants have, and where results go."""
+
+    config: Path
+    run: Path
+    folder: Path
+    lines: int
+
+    def settings(self, variant: Variant, updates: int) -> Config:
+        """The variant's configuration, with a schedule that ends after so many updates."""
+        schedule = {
+            "max_updates": updates,
+            "warmup_updates": updates // 10,
+            "checkpoint_updates": updates,
+            "average_checkpoints": 1,
+        }
+        overrides = [f"drafter.optimizer.{key}={value}" for key, value in schedule.items()]
+        return load_config(self.config, [*variant.changes, *overrides, "export.draft_length=4"])
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target."""
+        data = load_config(self.config, []).data
+        return data.source_language, data.target_language
+
+    def verifier(self) -> Path:
+        """The run's finished verifier."""
+        refined = self.run / "refine" / "verifier.pt"
+        return refined if refined.exists() else self.run / "verifier" / "verifier.pt"
+
+    def pairs(self, name: str) -> list[Pair]:
+        """Validation lines, spread evenly over a file."""
+        folder = Path(load_config(self.config, []).data.folder)
+        return spread(read_corpus(folder / name, *self.languages), self.lines)
+
+
+# -- training
+
+
+@dataclass
+class Watch:
+    """Hears of a training run's progress, with the trainer's processor time at each line that it logs."""
+
+    stop_after: int = sys.maxsize
+    """Updates after which the trainer is stopped."""
+    seconds: dict[int, float] = field(default_factory=dict)
+    """By update."""
+    valid_loss: float | None = None
+    """Of the last validation, bits a slot."""
+
+    def __call__(self, progress: driver.Progress) -> None:
+        """Note a line; raises `EnoughSeenError` where the trainer is to be stopped."""
+        if progress.valid_loss is not None:
+            self.valid_loss = progress.valid_loss
+            return
+        self.seconds[progress.update] = children_seconds()
+        if progress.update >= self.stop_after:
+            raise EnoughSeenError
+
+
+class EnoughSeenError(Exception):
+    """The trainer has shown what was asked of it."""
+
+
+def children_seconds() -> float:
+    """Processor time that this process's children have had so far (Linux)."""
+    pids = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return sum(stat_seconds(Path(f"/proc/{pid}/stat").read_text()) for pid in pids)
+
+
+def stat_seconds(stat: str) -> float:
+    """User and system time of a line of `/proc/PID/stat`, whose second field is a name in parentheses."""
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def trainer_arguments(study: Study, variant: Variant, updates: int, data: Path, checkpoints_folder: Path) -> list[str]:
+    """What fairseq is told."""
+    config = study.settings(variant, updates)
+    output_ids = study.run / "drafter" / "output_ids.json" if config.drafter.vocabulary_size else None
+    arguments = driver.drafter_arguments(config, data, study.verifier(), checkpoints_folder, output_ids)
+    return [*arguments, "--user-dir", str(VARIANTS_FOLDER.resolve()), "--arch", variant.arch]
+
+
+def seconds_an_update(study: Study, variant: Variant, folder: Path) -> float:
+    """Processor time of an update, from the first few of a long run; kept in the folder."""
+    path = folder / "seconds.json"
+    if path.exists():
+        return float(json.loads(path.read_text(encoding="utf-8")))
+    watch = Watch(stop_after=TIMED_BETWEEN[1])
+    arguments = trainer_arguments(study, variant, 10_000, study.run / "distil", folder / "checkpoints")
+    with suppress(EnoughSeenError):
+        driver.run([*arguments, "--log-interval", str(TIMED_BETWEEN[0])], 1, folder / "train.log", watch)
+    first, last = TIMED_BETWEEN
+    write_json(path, (watch.seconds[last] - watch.seconds[first]) / (last - first))
+    return seconds_an_update(study, variant, folder)
+
+
+def train(study: Study, variant: Variant, seconds: float) -> dict[str, Any]:
+    """Train a variant into `FOLDER/NAME/drafter.pt`; how that went."""
+    folder = study.folder / variant.name
+    shutil.rmtree(folder, ignore_errors=True)
+    data = references(study) if variant.references else study.run / "distil"
+    timed = VARIANTS[0] if variant.costs_as_base else variant
+    cost = seconds_an_update(study, timed, study.folder / "probes" / timed.name)
+    updates = round(seconds * variant.share / cost)
+    watch = Watch()
+    arguments = trainer_arguments(study, variant, updates, data, folder / "checkpoints")
+    driver.run(arguments, 1, folder / "train.log", watch)
+    last = checkpoints.last_checkpoints(folder / "checkpoints", 1)
+    checkpoints.write_average(last, folder / "drafter.pt")
+    shutil.rmtree(folder / "checkpoints")
+    return {"updates": updates, "seconds_an_update": cost, "valid_loss": watch.valid_loss}
+
+
+def references(study: Study) -> Path:
+    """The distilled sources with their references, binarised; validation stays the verifier's translations."""
+    folder = study.folder / "references-data"
+    if (folder / "done").exists():
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    config, languages = load_config(study.config, []), study.languages
+    vocabulary = load_bundle(study.run / "bundle").vocabulary()
+    binarise.write_dictionary(vocabulary, folder, languages)
+    pairs: list[tuple[list[int], list[int]]] = []
+    for entry in config.data.train:
+        sample = config.distillation.sample.get(entry.path, SampleConfig(repeat=entry.repeat))
+        read = read_corpus(Path(config.data.folder) / entry.path, *languages)[: entry.limit or None]
+        encoded = [
+            (vocabulary.encode(pair.source), vocabulary.encode(pair.target)) for pair in read[: sample.limit or None]
+        ]
+        data = config.data
+        pairs += [
+            (source, target)
+            for source, target in encoded
+            if keep_pair(len(source), len(target), data.max_tokens, data.max_length_ratio)
+        ] * sample.repeat
+    binarise.write_split(folder, "train", languages, pairs, len(vocabulary))
+    for path in (study.run / "distil").glob("valid.*"):
+        shutil.copyfile(path, folder / path.name)
+    (folder / "done").touch()
+    return folder
+
+
+# -- the trained pair
+
+
+class OverTokensEngine(TorchEngine):
+    """The reference engine for a drafter that sees the prefix as tokens."""
+
+    _read_ids: IntArray
+
+    def verify(self, rows: TorchRows, token_ids: IntArray, beta: int) -> Candidates:
+        """See `Engine.verify`."""
+        self._read_ids = token_ids
+        return super().verify(rows, token_ids, beta)
+
+    def _cache_prefix(self, rows: TorchRows, states: Any, positions: Any) -> None:  # noqa: ANN401  (tensors)
+        tokens = self._scaled_embeddings[self._tensor(self._read_ids)] + self._positions[positions]
+        super()._cache_prefix(rows, tokens, positions)
+
+
+def export(study: Study, drafter: Path, folder: Path) -> Architecture:
+    """Write a pair's weights and ranges to a folder: the run's verifier and a drafter's checkpoint."""
+    verifier, own = checkpoints.load(study.verifier()), checkpoints.load(drafter)
+    bundle = load_bundle(study.run / "bundle")
+    weights, architecture = checkpoints.limit_targets(
+        checkpoints.bundle_weights(verifier["model"], own["model"]),
+        checkpoints.pair_architecture(verifier, own),
+        load_weights(bundle)[ids_name(VERIFIER_OUTPUT)].astype(np.int64),
+    )
+    save_weights(weights, folder / WEIGHTS)
+    lines = [pair.source for name in CORPORA for pair in study.pairs(name)]
+    stored = dequantised(read_stored(folder / WEIGHTS, architecture))
+    ranges = calibrate(architecture, stored, calibration_sources(bundle.vocabulary(), lines)).ranges
+    write_json(folder / RANGES, ranges)
+    return architecture
+
+
+def translator_of(study: Study, architecture: Architecture, folder: Path, engine: str) -> Translator:
+    """A translator that runs an exported pair."""
+    made: AnyEngine
+    if engine == "native":
+        made = NativeEngine(architecture, folder)
+    else:
+        import torch
+
+        torch.set_num_threads(1)
+        stored = dequantised(read_stored(folder / WEIGHTS, architecture))
+        weights = {name: torch.from_numpy(array) for name, array in stored.items()}
+        made = (OverTokensEngine if engine == "tokens" else TorchEngine)(architecture, weights)
+    like = load_translator(study.run / "bundle")
+    return Translator(made, like.vocabulary, like.defaults, splitting=like.splitting)
+
+
+def emitted(study: Study, translator: Translator) -> dict[str, dict[str, float]]:
+    """Mean emitted tokens, strict, by draft length and file."""
+    strict = DecodingSettings.from_defaults(translator.defaults).strict()
+    found: dict[str, dict[str, float]] = {}
+    for length in (length for length in DRAFT_LENGTHS if length <= translator.engine.max_draft_length):
+        counts: dict[str, list[int]] = {}
+        for name in CORPORA:
+            lines = [pair.source for pair in study.pairs(name)]
+            done = translator.translate(lines, replace(strict, draft_length=length), BATCH_SIZE)
+            counts[name] = [len(iteration.emitted) for translation in done for iteration in translation.iterations]
+        found[str(length)] = {"all": fmean(one for some in counts.values() for one in some)}
+        found[str(length)] |= {name: fmean(some) for name, some in counts.items()}
+    return found
+
+
+def measure(study: Study, variant: Variant, seconds: float) -> dict[str, Any]:
+    """Train a variant, export it, and count."""
+    trained = train(study, variant, seconds)
+    return {"variant": asdict(variant), "seconds": seconds * variant.share, **trained, **counted(study, variant)}
+
+
+def counted(study: Study, variant: Variant) -> dict[str, Any]:
+    """Export a trained variant and count what it emits, in the reference engine too where it is compared there."""
+    folder = study.folder / variant.name
+    architecture = export(study, folder / "drafter.pt", folder)
+    counts = emitted(study, translator_of(study, architecture, folder, variant.engine))
+    found: dict[str, Any] = {"architecture": asdict(architecture), "emitted": counts}
+    if variant.name == "base":
+        found["emitted_in_torch"] = emitted(study, translator_of(study, architecture, folder, "torch"))
+    return found
+
+
+def finished(study: Study) -> dict[str, Any]:
+    """The run's own drafter, as it was trained, in the place of a variant."""
+    folder = study.folder / FINISHED
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(study.run / "drafter" / "drafter.pt", folder / "drafter.pt")
+    own = Variant(FINISHED, same_slots=False)
+    updates = load_config(study.config, []).drafter.optimizer.max_updates
+    return {"variant": asdict(own), "updates": updates, **counted(study, own)}
+
+
+# -- time
+
+
+def times(study: Study, rows: Mapping[str, Mapping[str, Any]], lines: Sequence[str]) -> dict[str, Any]:
+    """Processor milliseconds a sentence of every variant that the native engine runs, all in turn; medians of rounds.
+
+    Args:
+        rows: what was measured of each variant, by its name.
+    """
+    runs: dict[str, Callable[[Sequence[str]], object]] = {}
+    for name, row in rows.items():
+        if row["variant"]["engine"] != "native":
+            continue
+        translator = translator_of(study, Architecture(**row["architecture"]), study.folder / name, "native")
+        strict = DecodingSettings.from_defaults(translator.defaults).strict()
+        for length in row["emitted"]:
+            runs[f"{name}/{length}"] = translating(translator, replace(strict, draft_length=int(length)), 1)
+        if name == "base":
+            runs["ar"] = translating(translator, replace(strict, strategy="ar"), 1)
+    seconds = race(runs, blocks(lines, BLOCK), ROUNDS, time.process_time)
+    return {name: [1e3 * taken / len(lines) for taken in some] for name, some in seconds.items()}
+
+
+def untrained(architecture: Architecture, folder: Path) -> NativeEngine:
+    """A native engine with random weights, which cost what trained ones do; written to the folder."""
+    folder.mkdir()
+    save_weights(random_weights(architecture), folder / WEIGHTS)
+    stored = dequantised(read_stored(folder / WEIGHTS, architecture))
+    write_json(folder / RANGES, calibrate(architecture, stored, sentences(architecture, 4, 8)).ranges)
+    return NativeEngine(architecture, folder)
+
+
+def costs(architecture: Architecture, rounds: int) -> dict[str, dict[str, float]]:
+    """Processor milliseconds of the encoder, a step and iterations in the native engine, of drafters by their shape.
+
+    The passes of all shapes take turns.
+    """
+    calls: dict[str, Callable[[], object]] = {}
+    last, read = np.full(1, 7), np.full((1, READ_TOKENS), 9)
+    with TemporaryDirectory() as name:
+        for shape, changes in SHAPES.items():
+            changed = replace(architecture, **changes)
+            engine, sources = untrained(changed, Path(name) / shape), sentences(changed, 1, SOURCE_TOKENS)
+            rows = engine.encode(sources)
+            engine.draft(rows, last, 1)
+            engine.verify(rows, read, 1)
+            engine.commit(rows, np.full(1, READ_TOKENS))
+            calls[f"{shape}/encode"] = partial(engine.encode, sources)
+            calls[f"{shape}/step"] = partial(engine.verify, rows, last[:, None], 1)
+            for length in DRAFT_LENGTHS:
+                calls[f"{shape}/{length}"] = partial(engine.draft_and_verify, rows, last, length, 1)
+        milliseconds = timed(calls, rounds)
+    found: dict[str, dict[str, float]] = {shape: {} for shape in SHAPES}
+    for place, taken in milliseconds.items():
+        shape, _, call = place.rpartition("/")
+        found[shape][call] = taken
+    return found
+
+
+# -- tables
+
+
+def cost_table(found: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Milliseconds of an iteration by shape, and how many times the base's tokens it has to emit to be as fast.
+
+    The drafter's part of the encoder's pass, the source's keys and values, is left out.
+    """
+    base = found["base"]
+    header = [f"iteration, k = {length}, ms | emitted × to pay" for length in DRAFT_LENGTHS]
+    lines = [f"| drafter | {' | '.join(header)} |", f"| --- |{' --- | --- |' * len(DRAFT_LENGTHS)}"]
+    for shape, taken in found.items():
+        pairs = [(taken[str(length)], taken[str(length)] / base[str(length)]) for length in DRAFT_LENGTHS]
+        lines.append(f"| {shape} | {' | '.join(f'{one:.3f} | {ratio:.2f}' for one, ratio in pairs)} |")
+    return lines
+
+
+def table(rows: Mapping[str, Mapping[str, Any]], milliseconds: Mapping[str, Sequence[float]]) -> list[str]:
+    """A Markdown table of the variants, in their order."""
+    header = ["variant", "updates", "s an update", "validation loss"]
+    header += [f"emitted, k = {length}" for length in DRAFT_LENGTHS]
+    header += [f"ms a sentence, k = {length}" for length in DRAFT_LENGTHS]
+    lines = [f"| {' | '.join(header)} |", f"| {' | '.join('---' for _ in header)} |"]
+    for name, row in rows.items():
+        known = row.get("valid_loss") is not None and row["variant"]["same_slots"]
+        cells = [name, str(row.get("updates", "–")), _number(row.get("seconds_an_update"), 3)]
+        cells += [_number(row["valid_loss"] if known else None, 3)]
+        cells += [_number(row["emitted"].get(str(length), {}).get("all"), 2) for length in DRAFT_LENGTHS]
+        timed = [milliseconds.get(f"{name}/{length}") for length in DRAFT_LENGTHS]
+        cells += [_number(median(some) if some else None, 2) for some in timed]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def log_fit(updates: Sequence[float], means: Sequence[float]) -> tuple[float, float]:
+    """Least squares of `mean = intercept + slope · log2(updates)`: intercept and slope, the gain of a doubling."""
+    slope, intercept = np.polyfit(np.log2(updates), means, 1)
+    return float(intercept), float(slope)
+
+
+def curve(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Emitted tokens of the base and the run's own drafter by updates, and the line through them."""
+    same = {one.name for one in VARIANTS if replace(one, name="", share=1.0) == Variant("")} | {FINISHED}
+    points = [row for name, row in rows.items() if name in same]
+    lines = []
+    for length in map(str, DRAFT_LENGTHS):
+        by_updates = sorted((row["updates"], row["emitted"][length]["all"]) for row in points)
+        intercept, slope = log_fit(*zip(*by_updates, strict=True))
+        said = ", ".join(f"{updates}: {mean:.2f}" for updates, mean in by_updates)
+        lines.append(f"k = {length}: {said}; {intercept:.3f} + {slope:.3f} · log2(updates)")
+    return lines
+
+
+def main() -> None:
+    """Measure every variant that has not been, then print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", type=Path, default=ROOT / "runs" / "release-de-en", help="a finished run")
+    parser.add_argument(
+        "--config", type=Path, default=ROOT / "configs" / "release-de-en.yaml", help="its configuration"
+    )
+    parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "ablations", help="where results are kept")
+    parser.add_argument("--seconds", type=float, default=60, help="processor time of each training (default: 60)")
+    parser.add_argument("--lines", type=int, default=200, help="of each validation file (default: 200)")
+    parser.add_argument("--only", nargs="+", choices=[one.name for one in VARIANTS], help="train these, print no table")
+    parser.add_argument("--tables", action="store_true", help="train nothing; print what there is")
+    arguments = parser.parse_args()
+    study = Study(arguments.config, arguments.run, arguments.folder, arguments.lines)
+    study.folder.mkdir(parents=True, exist_ok=True)
+    rows: dict[str, dict[str, Any]] = {}
+    for variant in VARIANTS:
+        path = study.folder / f"{variant.name}.json"
+        wanted = not arguments.tables and (arguments.only is None or variant.name in arguments.only)
+        if wanted and not path.exists():
+            print(f"{time.strftime('%H:%M:%S')}  {variant.name}", file=sys.stderr, flush=True)
+            write_json(path, measure(study, variant, arguments.seconds))
+        if path.exists():
+            rows[variant.name] = json.loads(path.read_text(encoding="utf-8"))
+    if arguments.only:
+        return
+    rows[FINISHED] = finished(study)
+    lines = [pair.source for name in CORPORA for pair in spread(study.pairs(name), TIMED_LINES // len(CORPORA))]
+    milliseconds = times(study, rows, lines)
+    passes = costs(load_bundle(study.run / "bundle").architecture, COST_ROUNDS)
+    write_json(study.folder / "milliseconds.json", {"sentences": milliseconds, "passes": passes})
+    print(
+        "\n".join(
+            [
+                *table(rows, milliseconds),
+                f"ar: {median(milliseconds['ar']):.2f} ms a sentence",
+                *cost_table(passes),
+                *curve(rows),
+            ]
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
