@@ -48,6 +48,7 @@ from specmt.exporting import calibration_sources
 from specmt.fairseq_backend import binarise, checkpoints, driver
 from specmt.files import write_json
 from specmt.loading import load_translator
+from specmt.positions import TARGET_POSITIONS
 from specmt.settings import DecodingSettings
 from specmt.translator import Translator
 from specmt.weights import VERIFIER_OUTPUT, dequantised, ids_name, load_weights, read_stored, save_weights
@@ -277,7 +278,7 @@ class OverTokensEngine(TorchEngine):
         return super().verify(rows, token_ids, beta)
 
     def _cache_prefix(self, rows: TorchRows, states: Any, positions: Any) -> None:  # noqa: ANN401  (tensors)
-        tokens = self._scaled_embeddings[self._tensor(self._read_ids)] + self._positions[positions]
+        tokens = self._scaled_embeddings[self._tensor(self._read_ids)] + self._positions[TARGET_POSITIONS][positions]
         super()._cache_prefix(rows, tokens, positions)
 
 

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -42,6 +42,8 @@ class Limit:
     """Put before the command, as `ulimit -v 1000000;`."""
     seconds: float | None = None
     """After which SIGTERM is sent; None: never."""
+    waits: bool = False
+    """Whether the lines behind the first are sent when its translation is there."""
 
 
 def long_line(unit: str, megabytes: int) -> bytes:
@@ -70,6 +72,7 @@ def limits(patience: float) -> Iterator[Limit]:
         (1,),
         "not enough memory: lower --batch-size",
         shell="ulimit -v 1000000;",
+        waits=True,
     )
     yield Limit(
         "`/dev/full`", FIRST.encode(), codes=(1,), says="no space left on device", lines=0, shell="exec >/dev/full;"
@@ -120,7 +123,10 @@ def row(limit: Limit, engine: str) -> bool:
     with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as written, tempfile.TemporaryFile() as said:
         source.write(limit.stdin)
         source.seek(0)
-        run = subprocess.Popen(command, stdin=source, stdout=written, stderr=said, cwd=ROOT)
+        stdin = subprocess.PIPE if limit.waits else source
+        run = subprocess.Popen(command, stdin=stdin, stdout=written, stderr=said, cwd=ROOT)
+        if limit.waits:
+            send(limit.stdin, run, written)
         timer = threading.Timer(limit.seconds or 0, run.terminate)
         if limit.seconds:
             timer.start()
@@ -137,6 +143,18 @@ def row(limit: Limit, engine: str) -> bool:
     what = f"{found}exit code {code}, {seconds:.0f} s, {megabytes} MB, {lines} lines written{mark}"
     print(f"| {limit.name} | {what} |", flush=True)
     return fine
+
+
+def send(data: bytes, run: subprocess.Popen[bytes], written: IO[bytes]) -> None:
+    """Send the first line, wait until its translation is written, send the rest."""
+    assert run.stdin is not None
+    end = data.index(b"\n") + 1
+    run.stdin.write(data[:end])
+    run.stdin.flush()
+    while not os.fstat(written.fileno()).st_size:
+        time.sleep(0.01)
+    with suppress(BrokenPipeError), run.stdin as stdin:
+        stdin.write(data[end:])
 
 
 def content(stream: IO[bytes]) -> bytes:
