@@ -14,22 +14,19 @@ validation lines, which is all that strict depends on: see `measure_tree.py`.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 import torch
-from benchmarking import BUNDLED, ROOT, spread
-from measure_tree import BATCH_SIZE, CORPORA, accepted_of_chain, emissions, lattices
+from benchmarking import spread
+from measure_tree import BATCH_SIZE, accepted_of_chain, emissions, lattices, parser_of, validation_files
 from torch import Tensor
 
 from specmt.architecture import Architecture
 from specmt.bundle import load_bundle
-from specmt.corpus import read_corpus
 from specmt.decoding import Greedy, RequestQueue, decode
 from specmt.drafting import walk
 from specmt.engines.base import IntArray, Lattice
@@ -145,15 +142,10 @@ def variants(
 
 def main() -> None:
     """Count with every part taken away, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bundle", type=Path, default=BUNDLED, help="the pair (default: the bundled one)")
-    parser.add_argument("--corpora", type=Path, default=ROOT / "data" / "corpora")
-    parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "ablations", help="where results are kept")
-    parser.add_argument("--lines", type=int, default=100, help="of each validation file (default: 100)")
-    arguments = parser.parse_args()
+    arguments = parser_of(__doc__, lines=100).parse_args()
     torch.set_num_threads(1)
     bundle = load_bundle(arguments.bundle)
-    files = [read_corpus(arguments.corpora / name, bundle.source_language, bundle.target_language) for name in CORPORA]
+    files = validation_files(bundle, arguments.corpora)
     lines = [pair.source for pairs in files for pair in spread(pairs, arguments.lines)]
     references = [[*bundle.vocabulary().encode(pair.target), EOS_ID] for pairs in files for pair in pairs]
     weights = {name: torch.from_numpy(array) for name, array in load_weights(bundle).items()}

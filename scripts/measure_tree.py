@@ -28,7 +28,8 @@ from typing import Any
 import numpy as np
 from benchmarking import BUNDLED, ROOT, spread
 
-from specmt.corpus import read_corpus
+from specmt.bundle import Bundle, load_bundle
+from specmt.corpus import Pair, read_corpus
 from specmt.decoding import Greedy, RequestQueue, decode
 from specmt.drafting import walk
 from specmt.engines.base import AnyEngine, FloatArray, IntArray, Lattice
@@ -257,21 +258,29 @@ def cost_table(engines: Mapping[str, Mapping[str, float]]) -> list[str]:
     return lines + [f"| {name} | {' | '.join(some)} |" for name, some in cells.items()]
 
 
-def main() -> None:
-    """Count, time, print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser_of(description: str | None, lines: int) -> argparse.ArgumentParser:
+    """Options of what is counted on validation lines."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bundle", type=Path, default=BUNDLED, help="the pair (default: the bundled one)")
     parser.add_argument("--corpora", type=Path, default=ROOT / "data" / "corpora")
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "ablations", help="where results are kept")
-    parser.add_argument("--lines", type=int, default=200, help="of each validation file (default: 200)")
+    parser.add_argument("--lines", type=int, default=lines, help=f"of each validation file (default: {lines})")
+    return parser
+
+
+def validation_files(bundle: Bundle, corpora: Path) -> list[list[Pair]]:
+    """The pairs of each validation file."""
+    return [read_corpus(corpora / name, bundle.source_language, bundle.target_language) for name in CORPORA]
+
+
+def main() -> None:
+    """Count, time, print the tables."""
+    parser = parser_of(__doc__, lines=200)
     parser.add_argument("--rounds", type=int, default=20, help="of timing (default: 20)")
     arguments = parser.parse_args()
     reference = load_translator(arguments.bundle, engine="torch")
-    lines = [
-        pair.source
-        for name in CORPORA
-        for pair in spread(read_corpus(arguments.corpora / name, "de", "en"), arguments.lines)
-    ]
+    files = validation_files(load_bundle(arguments.bundle), arguments.corpora)
+    lines = [pair.source for pairs in files for pair in spread(pairs, arguments.lines)]
     counts = count(reference, lines)
     print("\n".join(emission_table(counts)), flush=True)
     source = [*np.random.default_rng(1).integers(5, 2000, SOURCE_TOKENS - 1).tolist(), EOS_ID]

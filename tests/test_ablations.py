@@ -106,7 +106,7 @@ def test_a_chain_need_not_use_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_time_of_a_process_is_read_past_its_name() -> None:
-    from ablate_drafter import stat_seconds
+    from drafter_study import stat_seconds
 
     assert stat_seconds("12 (a ) b) R 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20") == pytest.approx(2.0)
 
@@ -146,7 +146,8 @@ def test_the_table_leaves_out_losses_over_other_slots_and_lengths_that_are_not_d
 def test_a_drafter_over_tokens_is_trained_as_the_engine_runs_it() -> None:
     import drafter_variants
     import torch
-    from ablate_drafter import OVER_TOKENS, WITHOUT_BIGRAM, OverTokensEngine
+    from ablate_drafter import OverTokensEngine
+    from drafter_study import OVER_TOKENS, WITHOUT_BIGRAM
     from pairs import fairseq_verifier, random_weights
 
     from specmt.fairseq_backend.drafter import DrafterModelConfig
@@ -177,7 +178,7 @@ def test_a_drafter_over_tokens_is_trained_as_the_engine_runs_it() -> None:
 
 
 def test_masks_follow_the_prefix_and_nothing_is_due_behind_the_end() -> None:
-    from compare_reference_design import BLOCK, masked
+    from reference_drafter import BLOCK, masked
 
     inputs, gold = masked([[7, 8, EOS_ID], [9, EOS_ID]], [1, 0])
     assert inputs.shape == gold.shape == (2, 2 + BLOCK)
@@ -189,7 +190,7 @@ def test_masks_follow_the_prefix_and_nothing_is_due_behind_the_end() -> None:
 
 
 def test_batches_hold_every_sentence_once_an_epoch_and_no_more_tokens_than_asked() -> None:
-    from compare_reference_design import batches
+    from reference_drafter import batches
 
     lengths = np.array([3, 9, 4, 4, 8, 5, 30])
     made = batches(lengths, 12, np.random.default_rng(0))
@@ -203,7 +204,7 @@ def test_batches_hold_every_sentence_once_an_epoch_and_no_more_tokens_than_asked
 
 
 def test_the_learning_rate_rises_then_falls_to_nothing() -> None:
-    from compare_reference_design import LEARNING_RATE, WARMUP, learning_rate
+    from reference_drafter import LEARNING_RATE, WARMUP, learning_rate
 
     rates = [learning_rate(progress) for progress in np.linspace(WARMUP, 1, 5)]
     assert learning_rate(0) == 0

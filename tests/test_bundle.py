@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import shutil
@@ -107,15 +106,6 @@ def test_weights_come_back_to_the_precision_in_which_they_are_stored(pristine: P
     for name, tensor in expected.items():
         assert found[name].dtype == np.float32
         np.testing.assert_allclose(found[name], tensor.numpy(), rtol=1e-6, atol=0, err_msg=name)
-
-
-def test_a_pair_that_is_not_strict_says_so_in_a_format_of_its_own(bundle: Path) -> None:
-    manifest = json.loads((bundle / "manifest.json").read_text())
-    assert manifest["format_version"] == 1 and "strict" not in manifest["decoding"]
-    relaxed = dataclasses.replace(DEFAULTS, strict=False)
-    write_tiny_bundle(bundle, decoding=relaxed)
-    assert json.loads((bundle / "manifest.json").read_text())["format_version"] == 2
-    assert load_bundle(bundle).decoding == relaxed
 
 
 def test_the_tokenizer_comes_back_byte_for_byte(pristine: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import shutil
 import subprocess
 import sys
@@ -10,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +21,6 @@ from specmt.beam import beam_search
 from specmt.bundle import GRAPHS
 from specmt.decoding import Greedy, Request, Speculative, Strategy, decode
 from specmt.drafting import draft_and_verify, walk
-from specmt.engines import native_library
 from specmt.engines.base import AnyEngine, FloatArray, Rows, step
 from specmt.engines.native_engine import NativeEngine
 from specmt.engines.native_library import LEVELS, library
@@ -344,50 +341,6 @@ def test_processors_without_the_newest_instructions_compute_the_same_bits(folder
         results.append((lattice.ids, lattice.scores, lattice.transitions, candidates.ids, candidates.log_probs))
     for expected, found in zip(*results, strict=True):
         assert np.array_equal(expected, found)
-
-
-@pytest.mark.parametrize(
-    ("levels", "missing", "expected"),
-    [
-        (0b0001, (), ("any",)),
-        (0b0011, (), ("any", "avx2")),
-        (0b0111, (), ("any", "avx2", "avxvnni")),
-        (0b1011, (), ("any", "avx2", "avx512")),
-        (0b1111, ("avx512",), ("any", "avx2", "avxvnni")),
-        (0b1011, ("avx512",), ("any", "avx2")),
-        (0b1111, LEVELS, ()),
-    ],
-)
-def test_a_build_runs_where_it_is_and_the_processor_has_its_instructions(
-    levels: int, missing: Sequence[str], expected: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for level in set(LEVELS) - set(missing):
-        (tmp_path / f"specmt-{level}.so").touch()
-
-    def load(path: str) -> SimpleNamespace:
-        if not Path(path).exists():
-            raise OSError
-        return SimpleNamespace(specmt_processor_levels=lambda: levels)
-
-    monkeypatch.setattr(native_library, "FOLDER", tmp_path)
-    monkeypatch.setattr(native_library.ctypes, "CDLL", load)
-    assert native_library.runnable.__wrapped__() == expected
-
-
-def test_a_library_of_another_version_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_library.ctypes, "CDLL", lambda path: SimpleNamespace())
-    assert native_library.runnable.__wrapped__() == ()
-    monkeypatch.setattr(native_library, "runnable", tuple)
-    assert not native_library.is_built() and not native_library.is_fast()
-    with pytest.raises(EngineError, match="install specmt again"):
-        native_library.library.__wrapped__()
-
-
-def test_this_processors_best_build_is_the_one_for_its_instructions() -> None:
-    flags = set(Path("/proc/cpuinfo").read_text().split())
-    needed = {"any": set(), "avx2": {"avx2"}, "avxvnni": {"avx_vnni"}, "avx512": {"avx512_vnni"}}
-    if platform.machine() == "x86_64":
-        assert native_library.runnable() == tuple(level for level in LEVELS if needed[level] <= flags)
 
 
 def test_beams_are_the_same_alone_and_among_others(folder: Path) -> None:

@@ -25,7 +25,6 @@ from scripted import (
 )
 
 from specmt.engines.torch_engine import TorchEngine
-from specmt.errors import UsageError
 from specmt.guards import LineWarning
 from specmt.settings import DecodingSettings
 from specmt.translation import Translation
@@ -332,71 +331,6 @@ def test_what_goes_wrong_in_a_worker_is_raised_where_translations_are_read(worke
     translator = Translator(Broken(), tiny_vocabulary(), DEFAULTS, workers=workers)
     with pytest.raises(ValueError, match="broken"):
         list(translator.translate(SENTENCES, SPEC, 2))
-
-
-# -- settings
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"strategy": "guess"}, "--strategy: 'guess' is none of spec, replay, ar"),
-        ({"beam": 2}, "--beam and --n-best need --strategy ar: speculation and replay keep one hypothesis a sentence"),
-        (
-            {"n_best": 2},
-            "--beam and --n-best need --strategy ar: speculation and replay keep one hypothesis a sentence",
-        ),
-        ({"strategy": "ar", "n_best": 2}, "--n-best 2 needs --beam 2 or more"),
-        ({"strategy": "ar", "beam": 3, "n_best": 5}, "--n-best 5 needs --beam 5 or more"),
-        ({"draft_length": 9}, "--draft-length: this model drafts 1 to 8 tokens"),
-        ({"draft_length": 0}, "--draft-length: this model drafts 1 to 8 tokens"),
-    ],
-)
-def test_settings_that_contradict_one_another_are_usage_errors(changes: dict[str, object], expected: str) -> None:
-    settings = replace(SPEC, **changes)  # type: ignore[arg-type]
-    with pytest.raises(UsageError) as caught:
-        translate(SENTENCES, settings)
-    assert str(caught.value) == expected
-    with pytest.raises(UsageError):
-        settings.checked(ScriptedEngine())
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"beta": 0},
-        {"tau": -0.5},
-        {"tau": float("nan")},
-        {"strategy": "ar", "beam": 0},
-        {"strategy": "ar", "n_best": 0},
-        {"length_penalty": float("nan")},
-    ],
-    ids=str,
-)
-def test_numbers_that_cannot_work_are_usage_errors(changes: dict[str, object]) -> None:
-    """A negative tau would empty every candidate, the best one included, and emit `[BLANK]`."""
-    with pytest.raises(UsageError):
-        translate(SENTENCES, replace(SPEC, **changes))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        *SETTINGS.values(),
-        replace(SPEC, draft_length=1),
-        replace(SPEC, draft_length=8),
-        replace(AR, draft_length=99),
-        replace(AR, beam=5, n_best=5),
-    ],
-)
-def test_settings_that_fit_are_given_back(settings: DecodingSettings) -> None:
-    assert settings.checked(ScriptedEngine()) == settings
-
-
-def test_the_defaults_are_the_models_and_strict_is_beta_1() -> None:
-    expected = DecodingSettings("spec", 4, 3, 1.0, beam=1, length_penalty=1.0, n_best=1, trace=False, guards=False)
-    assert expected == SPEC
-    assert replace(expected, beta=1) == STRICT
 
 
 # -- a real network

@@ -163,10 +163,9 @@ def translate(
     settings = settings_of(translator, strategy, draft_length, beta, tau, strict, beam, length_penalty, n_best)
     settings = with_replay(settings, replay_window, replay_group, reproducible)
     settings = replace(settings, split=split, max_source_tokens=max_source_tokens, guards=guards, align=alignment)
-    settings = settings.checked(translator.engine)
     settings = fastest(settings, translator) if draft_length is None else settings
     form = Form(output_format, translator.vocabulary, n_best, scores, alignment)
-    run(translator, settings, streams, required, form, batch_size, max_batch_tokens, quiet)
+    run(translator, settings.checked(translator.engine), streams, required, form, batch_size, max_batch_tokens, quiet)
 
 
 def _possible(strategy: StrategyName, translator: Translator, model: Path) -> StrategyName:

@@ -1,0 +1,58 @@
+"""The compiled library behind the native engine: which build of it is loaded, and what counts as none."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from specmt.engines import native_library
+from specmt.engines.native_library import LEVELS, is_built, is_fast, library, runnable
+from specmt.errors import EngineError
+
+
+@pytest.mark.parametrize(
+    ("levels", "missing", "expected"),
+    [
+        (0b0001, (), ("any",)),
+        (0b0011, (), ("any", "avx2")),
+        (0b0111, (), ("any", "avx2", "avxvnni")),
+        (0b1011, (), ("any", "avx2", "avx512")),
+        (0b1111, ("avx512",), ("any", "avx2", "avxvnni")),
+        (0b1011, ("avx512",), ("any", "avx2")),
+        (0b1111, LEVELS, ()),
+    ],
+)
+def test_a_build_runs_where_it_is_and_the_processor_has_its_instructions(
+    levels: int, missing: Sequence[str], expected: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for level in set(LEVELS) - set(missing):
+        (tmp_path / f"specmt-{level}.so").touch()
+
+    def load(path: str) -> SimpleNamespace:
+        if not Path(path).exists():
+            raise OSError
+        return SimpleNamespace(specmt_processor_levels=lambda: levels)
+
+    monkeypatch.setattr(native_library, "FOLDER", tmp_path)
+    monkeypatch.setattr(native_library.ctypes, "CDLL", load)
+    assert runnable.__wrapped__() == expected
+
+
+def test_a_library_of_another_version_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_library.ctypes, "CDLL", lambda path: SimpleNamespace())
+    assert runnable.__wrapped__() == ()
+    monkeypatch.setattr(native_library, "runnable", tuple)
+    assert not is_built() and not is_fast()
+    with pytest.raises(EngineError, match="install specmt again"):
+        library.__wrapped__()
+
+
+def test_this_processors_best_build_is_the_one_for_its_instructions() -> None:
+    flags = set(Path("/proc/cpuinfo").read_text().split())
+    needed = {"any": set(), "avx2": {"avx2"}, "avxvnni": {"avx_vnni"}, "avx512": {"avx512_vnni"}}
+    if platform.machine() == "x86_64":
+        assert runnable() == tuple(level for level in LEVELS if needed[level] <= flags)
