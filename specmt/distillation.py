@@ -8,8 +8,7 @@ nearest the reference teaches it most (*sequence-level interpolation* there).
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from specmt.decoding import Greedy, Hypothesis, Request, RequestQueue, decode
 from specmt.engines.base import AnyEngine
 from specmt.files import write_json
 from specmt.vocabulary import EOS_ID
+from specmt.workers import run_in_parallel
 
 SHARD_SENTENCES = 5000
 """Sentences translated between two points from which a killed run can go on."""
@@ -48,36 +48,38 @@ def translate_in_shards(
     Each shard is written to `folder` as it is finished, and read from there if it stands.
 
     Args:
-        workers: threads, each of which translates a shard.
+        workers: threads that take sentences from one queue.
     """
     folder.mkdir(parents=True, exist_ok=True)
-
-    def shard(start: int) -> list[Ids]:
+    translations: list[Ids] = []
+    for start in range(0, len(pairs), SHARD_SENTENCES):
         path = folder / f"{start:08}.json"
         if not path.exists():
-            write_json(path, _translate(engine, pairs[start : start + SHARD_SENTENCES], decoding))
-        translations: list[Ids] = json.loads(path.read_text())
-        return translations
-
-    with ThreadPoolExecutor(workers) as pool:
-        return [ids for translations in pool.map(shard, range(0, len(pairs), SHARD_SENTENCES)) for ids in translations]
+            write_json(path, _translate(engine, pairs[start : start + SHARD_SENTENCES], decoding, workers))
+        translations += json.loads(path.read_text())
+    return translations
 
 
-def _translate(engine: AnyEngine, pairs: Sequence[tuple[Ids, Ids]], decoding: Decoding) -> list[Ids]:
+def _translate(engine: AnyEngine, pairs: Sequence[tuple[Ids, Ids]], decoding: Decoding, workers: int) -> list[Ids]:
     requests = [
         Request(index, [*source, EOS_ID], 2 * len(source) + _EXTRA_TOKENS) for index, (source, _) in enumerate(pairs)
     ]
     queue = RequestQueue(requests, decoding.batch_size)
     translations: list[Ids] = [[] for _ in pairs]
+    for hypotheses in run_in_parallel(lambda: _decoded(engine, queue, decoding), workers):
+        index, said = hypotheses[0].request.index, [_without_end(hypothesis) for hypothesis in hypotheses]
+        translations[index] = nearest(said, pairs[index][1]) if decoding.nearest_reference else said[0]
+    return translations
+
+
+def _decoded(engine: AnyEngine, queue: RequestQueue, decoding: Decoding) -> Iterator[list[Hypothesis]]:
+    """Each sentence's hypotheses, best first."""
     if decoding.beam == 1:
         for hypothesis in decode(engine, queue, Greedy(), decoding.batch_size):
-            translations[hypothesis.request.index] = _without_end(hypothesis)
-        return translations
+            yield [hypothesis]
+        return
     while taken := queue.take(decoding.batch_size, wait=True):
-        for hypotheses in beam_search(engine, taken, decoding.beam, decoding.length_penalty):
-            index, said = hypotheses[0].request.index, [_without_end(one) for one in hypotheses]
-            translations[index] = nearest(said, pairs[index][1]) if decoding.nearest_reference else said[0]
-    return translations
+        yield from beam_search(engine, taken, decoding.beam, decoding.length_penalty)
 
 
 def _without_end(hypothesis: Hypothesis) -> Ids:

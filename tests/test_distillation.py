@@ -24,9 +24,9 @@ def hypotheses(source: Ids, beam: int) -> list[Ids]:
     return [[id_ for id_ in hypothesis.ids if id_ != EOS_ID] for hypothesis in found]
 
 
-@pytest.mark.parametrize("batch_size", [1, 3])
-def test_greedy_output_of_each_source_stands_in_its_place(tmp_path: Path, batch_size: int) -> None:
-    found = translate_in_shards(ScriptedEngine(), PAIRS, tmp_path, Decoding(batch_size))
+@pytest.mark.parametrize(("batch_size", "workers"), [(1, 1), (3, 1), (1, 3), (2, 2)])
+def test_greedy_output_of_each_source_stands_in_its_place(tmp_path: Path, batch_size: int, workers: int) -> None:
+    found = translate_in_shards(ScriptedEngine(), PAIRS, tmp_path, Decoding(batch_size), workers)
     assert [len(ids) for ids in found] == [len(source) for source, _ in PAIRS]
     assert found == [
         translate_in_shards(ScriptedEngine(), [pair], tmp_path / str(place), Decoding(1))[0]
