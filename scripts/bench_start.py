@@ -87,8 +87,10 @@ def programs(options: Options, models: peers.Peers | None) -> dict[str, list[str
 
 def run(command: Sequence[str], text: str, cores: Sequence[int]) -> Process:
     """Run a command on some cores, from start to exit."""
+    # Compiled modules are kept, as those are that pip installed: the first run, which does not count, compiles them.
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment = {
-        **os.environ,
+        **kept,
         "OMP_NUM_THREADS": str(len(cores)),
         "PYTHONPATH": str(ROOT),
         "PYTHONWARNINGS": "ignore",

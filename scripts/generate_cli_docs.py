@@ -26,7 +26,8 @@ def document() -> str:
     """The whole of docs/cli.md."""
     group: Any = typer.main.get_command(app)
     parts = [HEAD, "## specmt", _text(group.help), _options(group)]
-    for name, command in sorted(group.commands.items()):
+    for name in sorted(group.list_commands(None)):
+        command = group.get_command(None, name)
         arguments = [f" {parameter.name.upper()}" for parameter in command.params if _is_argument(parameter)]
         parts += [f"## specmt {name}{''.join(arguments)}", _text(command.help), _options(command)]
     return "\n\n".join(part.strip() for part in parts) + "\n"

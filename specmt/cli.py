@@ -5,22 +5,50 @@ from __future__ import annotations
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping
-from typing import Annotated, NoReturn
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from specmt import __version__, standard_streams
-from specmt.commands.convert import convert
-from specmt.commands.evaluate import evaluate
-from specmt.commands.explain import explain
-from specmt.commands.inspect import doctor, info
-from specmt.commands.train import export, train
-from specmt.commands.translate import translate
-from specmt.commands.tune import tune
 from specmt.errors import SpecmtError
 
+if TYPE_CHECKING:
+    from typer._click import Command, Context
+
+_COMMANDS = {
+    "translate": "translate:translate",
+    "convert": "convert:convert",
+    "info": "inspect:info",
+    "doctor": "inspect:doctor",
+    "tune": "tune:tune",
+    "explain": "explain:explain",
+    "eval": "evaluate:evaluate",
+    "train": "train:train",
+    "export": "train:export",
+}
+"""Where in `specmt.commands` each command is, in the order of `specmt --help`."""
+
+
+class _Commands(TyperGroup):
+    """The commands. One is imported when it is asked for: a short translation should not wait for the others."""
+
+    def list_commands(self, ctx: Context) -> list[str]:
+        """Names, as `specmt --help` shows them."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
+        """The command of a name, if there is one."""
+        if cmd_name not in _COMMANDS:
+            return None
+        single = typer.Typer(add_completion=False)
+        single.command(cmd_name)(resolve_name(f"specmt.commands.{_COMMANDS[cmd_name]}"))
+        return typer.main.get_command(single)
+
+
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=True,
@@ -66,22 +94,6 @@ class _Debug:
     wanted = False
 
 
-_COMMANDS: Mapping[str, Callable[..., None]] = {
-    "translate": translate,
-    "convert": convert,
-    "info": info,
-    "doctor": doctor,
-    "tune": tune,
-    "explain": explain,
-    "eval": evaluate,
-    "train": train,
-    "export": export,
-}
-"""In the order of `specmt --help`."""
-for _name, _command in _COMMANDS.items():
-    app.command(_name)(_command)
-
-
 def _terminated(signal_number: int, frame: object) -> NoReturn:
     raise SystemExit(128 + signal_number)
 
@@ -116,5 +128,4 @@ def main() -> NoReturn:
         text, status = _one_line(error)
         if text:
             print("specmt:", " ".join(text.split()), file=sys.stderr)
-    standard_streams.leave()
-    sys.exit(status)
+    standard_streams.leave(status)

@@ -9,7 +9,8 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import NoReturn
 
 from specmt.errors import InputError, ReaderGoneError
 
@@ -71,9 +72,13 @@ def prepare() -> None:
         sys.stdout = StandardOutput(sys.stdout.detach(), "utf-8", "surrogateescape", line_buffering=lines)
 
 
-def leave() -> None:
-    """Drop what cannot be written any more, so that nothing is said of it when the program ends."""
-    try:
+def leave(status: int) -> NoReturn:
+    """End the program, and drop what cannot be written any more without a word.
+
+    What is left is memory to free, which takes an interpreter longer than a short sentence takes to translate.
+    """
+    with suppress(InputError, ReaderGoneError):
         sys.stdout.flush()
-    except (InputError, ReaderGoneError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    with suppress(OSError):
+        sys.stderr.flush()
+    os._exit(status)

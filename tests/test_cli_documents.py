@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -46,7 +47,8 @@ def test_the_page_of_the_command_line_is_what_the_program_says() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_says_what_it_does(command: str) -> None:
-    parameters = typer.main.get_command(app).commands[command].params  # type: ignore[attr-defined]
+    group: Any = typer.main.get_command(app)
+    parameters = group.get_command(None, command).params
     assert [parameter.name for parameter in parameters if not parameter.help] == []
 
 

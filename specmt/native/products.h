@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <vector>
 
 #include "vectors.h"
@@ -139,11 +140,11 @@ class Product {
   void pack(const Stored& matrix, int row, int output, const Quantiser& quantiser) {
     const int8_t* from = matrix.integers + size_t(row) * matrix.inputs;
     int8_t* to = weights_.get() + size_t(output / kGroup) * kGroup * depth_ + output % kGroup * kInputs;
-    int32_t total = 0;
-    for (int input = 0; input < matrix.inputs; ++input) {
-      to[input / kInputs * kGroup * kInputs + input % kInputs] = from[input];
-      total += from[input];
-    }
+    int input = 0;
+    for (; input + kInputs <= matrix.inputs; input += kInputs, to += kGroup * kInputs)
+      std::memcpy(to, from + input, kInputs);
+    std::copy(from + input, from + matrix.inputs, to);
+    const int32_t total = std::accumulate(from, from + matrix.inputs, int32_t(0));
     scales_[output] = matrix.scales[row] * quantiser.step;
     corrections_[output] = -int32_t(quantiser.zero) * total;
     biases_[output] = matrix.bias ? matrix.bias[row] : 0;
