@@ -51,8 +51,8 @@ format: .venv/.dev  ## put imports and layout right
 
 bench: .venv/.dev  ## measure what has not been measured, and write docs/benchmarks.md (minutes; see above)
 	$(BIN)/python -c 'import ctranslate2' 2> /dev/null || $(PIP_INSTALL) --editable '.[bench]'
-	@set -e; for script in $(sort $(wildcard scripts/bench_*.py)); do \
-	  $(BIN)/python "$$script" $(addprefix --checkpoint ,$(CHECKPOINT)) $(addprefix --bundle ,$(BUNDLE)) $(BENCH); done
+	@set -e; for name in limit passes start systems; do \
+	  $(BIN)/python scripts/bench_$$name.py $(addprefix --checkpoint ,$(CHECKPOINT)) $(addprefix --bundle ,$(BUNDLE)) $(BENCH); done
 	@$(BIN)/python scripts/write_benchmarks.py
 
 clean:  ## remove .venv, build products and caches; data/corpora and runs stay

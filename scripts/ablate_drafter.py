@@ -166,7 +166,7 @@ def finished(study: Study) -> dict[str, Any]:
 
 
 def times(study: Study, rows: Mapping[str, Mapping[str, Any]], lines: Sequence[str]) -> dict[str, Any]:
-    """Processor milliseconds a sentence of every variant that the native engine runs, all in turn; medians of rounds.
+    """Processor milliseconds per sentence of every variant that the native engine runs, all in turn; medians of rounds.
 
     Args:
         rows: what was measured of each variant, by its name.
@@ -242,7 +242,7 @@ def table(rows: Mapping[str, Mapping[str, Any]], milliseconds: Mapping[str, Sequ
     """A Markdown table of the variants, in their order."""
     header = ["variant", "updates", "s an update", "validation loss"]
     header += [f"emitted, k = {length}" for length in DRAFT_LENGTHS]
-    header += [f"ms a sentence, k = {length}" for length in DRAFT_LENGTHS]
+    header += [f"ms per sentence, k = {length}" for length in DRAFT_LENGTHS]
     lines = [f"| {' | '.join(header)} |", f"| {' | '.join('---' for _ in header)} |"]
     for name, row in rows.items():
         known = row.get("valid_loss") is not None and row["variant"]["same_slots"]
@@ -313,7 +313,7 @@ def main() -> None:
         "\n".join(
             [
                 *table(rows, milliseconds),
-                f"ar: {median(milliseconds['ar']):.2f} ms a sentence",
+                f"ar: {median(milliseconds['ar']):.2f} ms per sentence",
                 *cost_table(passes),
                 *curve(rows),
             ]

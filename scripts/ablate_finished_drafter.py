@@ -3,7 +3,7 @@
     python scripts/ablate_finished_drafter.py [--bundle DIR] [--lines 100]
 
 - the bigram term: left out; only its weightiest ranks kept
-- candidates a slot among which neighbours are reconciled: fewer than 16
+- candidates per slot among which neighbours are reconciled: fewer than 16
 - tokens that can be drafted: fewer; and a bound for more, as if every token outside the list were drafted right
 - slots: drafted beyond those that are verified, so that the first ones see more neighbours
 
@@ -131,7 +131,7 @@ def variants(
         "all slots drafted": partial(whole, slots=architecture.draft_length),
         "other tokens always right": partial(whole, given=others),
     }
-    found |= {f"{width} candidates a slot": partial(whole, change=partial(narrowed, width)) for width in WIDTHS}
+    found |= {f"{width} candidates per slot": partial(whole, change=partial(narrowed, width)) for width in WIDTHS}
     for rank in RANKS:
         found[f"bigram term of rank {rank}"] = partial(mean_emitted, with_rank(architecture, weights, rank))
     for size in SIZES:

@@ -89,7 +89,7 @@ class ReferenceEngine(TorchEngine):
 
 
 def decoded(engine: AnyEngine, requests: Sequence[Request], strategy: Strategy) -> dict[str, float]:
-    """Mean emitted tokens and processor milliseconds a sentence, one sentence at a time."""
+    """Mean emitted tokens and processor milliseconds per sentence, one sentence at a time."""
     emitted: list[int] = []
     begun = time.process_time()
     for request in requests:
@@ -241,7 +241,7 @@ def native_table(costs: Mapping[str, float], tokens: float) -> list[str]:
 def table(rows: dict[str, dict[str, Any]]) -> list[str]:
     """A Markdown table: a line for each design and draft length."""
     lines = [
-        "| drafter | parameters | updates | k | mean emitted | draft pass, ms | ms a sentence |",
+        "| drafter | parameters | updates | k | mean emitted | draft pass, ms | ms per sentence |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, row in rows.items():

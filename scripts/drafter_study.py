@@ -118,7 +118,7 @@ class Watch:
     seconds: dict[int, float] = field(default_factory=dict)
     """By update."""
     valid_loss: float | None = None
-    """Of the last validation, bits a slot."""
+    """Of the last validation, bits per slot."""
 
     def __call__(self, progress: driver.Progress) -> None:
         """Note a line; raises `EnoughSeenError` where the trainer is to be stopped."""

@@ -264,7 +264,7 @@ def generate(seed: int = SEED) -> dict[str, list[Pair]]:
 
 
 def write(splits: dict[str, list[Pair]], folder: Path) -> None:
-    """Write ``{split}.de`` and ``{split}.en`` into `folder`: UTF-8, one sentence a line, LF line ends."""
+    """Write ``{split}.de`` and ``{split}.en`` into `folder`: UTF-8, one sentence per line, LF line ends."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, pairs in splits.items():
         for language, lines in (

@@ -192,7 +192,7 @@ def timed(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, f
 
 @dataclass(frozen=True)
 class Choice:
-    """A draft's depth and nodes (of a chain: as many), mean emitted tokens, milliseconds a sentence."""
+    """A draft's depth and nodes (of a chain: as many), mean emitted tokens, milliseconds per sentence."""
 
     depth: int
     nodes: int
@@ -294,7 +294,7 @@ def main() -> None:
         {"chains": counts.chains, "trees": counts.trees, "tokens": counts.tokens, "milliseconds": engines},
     )
     print("\n".join([*cost_table(engines), *time_table(counts, engines)]))
-    print(f"{counts.tokens:.1f} tokens a sentence", file=sys.stderr)
+    print(f"{counts.tokens:.1f} tokens per sentence", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def main() -> None:
 
 @dataclass(frozen=True)
 class Tenth:
-    """Resident memory (MB) and lines a second of the process's own processor time."""
+    """Resident memory (MB) and lines per second of the process's own processor time."""
 
     median: float
     peak: float

@@ -93,7 +93,7 @@ class DrafterAlone:
 
 
 def drafter_alone(translator: Translator) -> Translator:
-    """The same pair, with nothing checked. With a draft length of k it takes k + 1 drafted tokens a pass."""
+    """The same pair, with nothing checked. With a draft length of k it takes k + 1 drafted tokens per pass."""
     engine: Any = DrafterAlone(translator.engine)
     return Translator(
         engine, translator.vocabulary, translator.defaults, translator.workers, splitting=translator.splitting

@@ -311,7 +311,7 @@ def _draw_latency(axes: Any, parts: Parts, corpus: str) -> None:  # noqa: ANN401
     axes.set_yticks(range(len(fast)), list(fast))
     axes.invert_yaxis()
     axes.set_title(f"{corpus}, batch size 1", loc="left")
-    axes.set_xlabel("ms a sentence, one core")
+    axes.set_xlabel("ms per sentence, one core")
 
 
 def _draw_tokens(axes: Any, name: str, part: Mapping[str, Any], lengths: Sequence[int]) -> None:  # noqa: ANN401
@@ -326,7 +326,7 @@ def _draw_tokens(axes: Any, name: str, part: Mapping[str, Any], lengths: Sequenc
     axes.set_ylim(0)
     axes.set_title(name, loc="left")
     axes.set_xlabel("mean emitted tokens")
-    axes.set_ylabel("ms a token, without encoder")
+    axes.set_ylabel("ms per token, without encoder")
     axes.legend(frameon=False)
 
 

@@ -160,7 +160,7 @@ def lengths(section: Section) -> str:
 
 
 def positions(section: Section) -> str:
-    """A row a slot: the share of strict drafts, as long as the drafter makes them, that are accepted so far."""
+    """A row per slot: the share of strict drafts, as long as the drafter makes them, that are accepted so far."""
     shares = {corpus: _longest(section, corpus)["acceptance_by_position"] for corpus in on(section, "speed")}
     slots = range(max(map(len, shares.values())))
     rows = [

@@ -38,7 +38,7 @@ class DecodingDefaults:
     """How the pair decodes unless the user says otherwise; tuned on validation data."""
 
     draft_length: int
-    """`[MASK]` slots an iteration."""
+    """`[MASK]` slots per iteration."""
     beta: int
     """Candidates of the verifier among which a draft token is accepted when relaxed."""
     tau: float

@@ -1,6 +1,6 @@
 """The decoding loops. Rows in flight: finished ones leave and waiting ones enter between iterations.
 
-`ar` emits one token a row and iteration; `spec` emits one to draft_length + 1 (see `specmt.verification`). Both end a
+`ar` emits one token per row and iteration; `spec` emits one to draft_length + 1 (see `specmt.verification`). Both end a
 row at its first end-of-sentence or at its length limit, so with beta = 1 they give the same tokens.
 """
 
@@ -84,7 +84,7 @@ class Hypothesis:
     """Sum over tokens, nats."""
     iterations: list[Iteration] = field(default_factory=list)
     token_log_probs: list[float] = field(default_factory=list)
-    """Nats, one a token."""
+    """Nats, one per token."""
     repeats: RepeatCounter = field(default_factory=RepeatCounter, compare=False, repr=False)
     runaway: bool = False
     """Whether the row was ended for repeating itself."""
@@ -149,7 +149,7 @@ class Flight:
     """Rows in flight: hypotheses and, in the same order, their caches in the engine."""
 
     def __init__(self, engine: AnyEngine, group: int = 1) -> None:
-        """`group`: rows a pass in which sources of reproducible requests are encoded."""
+        """`group`: rows of a pass in which sources of reproducible requests are encoded."""
         self.engine = engine
         self.group = group
         self.hypotheses: list[Hypothesis] = []
@@ -252,7 +252,7 @@ class Strategy(Protocol):
 
 @dataclass(frozen=True)
 class Greedy:
-    """`ar`: the verifier's most probable token, one an iteration."""
+    """`ar`: the verifier's most probable token, one per iteration."""
 
     def advance(self, flight: Flight) -> None:
         """Run one iteration, or several."""
@@ -268,7 +268,7 @@ class Greedy:
 class Speculative:
     """`spec`: draft `draft_length` tokens in one pass, verify them in one pass, keep what the verifier accepts.
 
-    `beta` candidates a position, those more than `tau` nats behind the best `[BLANK]`; beta = 1 is strict. Strict may
+    `beta` candidates per position, those more than `tau` nats behind the best `[BLANK]`; beta = 1 is strict. Strict may
     have a number of rows, `most_rows`, beyond which it takes plain steps: the tokens are the same.
     """
 

@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from specmt.settings import DecodingSettings
     from specmt.translator import Translator
 
-REQUIRED = ("numpy", "onnxruntime", "rich", "sacrebleu", "safetensors", "sentencepiece", "typer")
+REQUIRED = (
+    "numpy",
+    "onnxruntime",
+    "platformdirs",
+    "rich",
+    "sacrebleu",
+    "safetensors",
+    "sentencepiece",
+    "sentencex",
+    "typer",
+)
 OPTIONAL = {
     "torch": "the torch engine, training, converting",
     "onnx": "training, converting",

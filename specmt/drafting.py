@@ -11,7 +11,7 @@ from specmt.engines.base import Engine, Fused, IntArray, Lattice, R, Speculation
 
 
 def walk(lattice: Lattice) -> IntArray:
-    """Pick one token a slot from left to right, each given the one picked before it; shape (batch, draft_length)."""
+    """Pick one token per slot from left to right, each given the one picked before it; shape (batch, draft_length)."""
     rows = np.arange(len(lattice.ids))
     picked = np.zeros(len(rows), dtype=np.int64)
     draft: IntArray = np.empty((len(rows), lattice.ids.shape[1]), dtype=np.int64)

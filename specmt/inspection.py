@@ -44,7 +44,8 @@ def as_text(described: dict[str, Any]) -> str:
     shape, decoding = described["architecture"], described["decoding"]
     drafter = "none: decodes with ar only"
     if shape["drafter_layers"]:
-        drafter = f"{shape['drafter_layers']} layers, {shape['draft_length']} slots, bigram rank {shape['bigram_rank']}"
+        layers = _counted(shape["drafter_layers"], "layer")
+        drafter = f"{layers}, {shape['draft_length']} slots, bigram rank {shape['bigram_rank']}"
     facts = {
         "model": f"{described['path']} (format {described['format_version']})",
         "languages": f"{described['source_language']} → {described['target_language']}",
@@ -80,4 +81,10 @@ def _scores(scores: object) -> str:
 
 
 def _number(value: object) -> str:
+    if isinstance(value, list):
+        return " ".join(map(_number, value))
     return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count != 1 else ''}"

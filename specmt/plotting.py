@@ -1,4 +1,4 @@
-"""An evaluation as one figure: speedup and BLEU side by side, and how many tokens an iteration emits."""
+"""An evaluation as one figure: speedup and BLEU side by side, and how many tokens emitted per iteration."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _emitted(axes: Axes, results: Sequence[StrategyResult]) -> None:
         at = [tokens + offset for tokens in range(1, len(counts) + 1)]
         shares = [100 * count / result.iterations for count in counts]
         axes.bar(at, shares, width=0.92 * width, color=colour, label=f"{result.strategy}: mean {_mean(result)}")
-    axes.set(title="Emitted tokens", xlabel="tokens an iteration emits", ylabel="share of iterations (%)")
+    axes.set(title="Emitted tokens", xlabel="tokens emitted per iteration", ylabel="share of iterations (%)")
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     step = 1 + longest // 16
     axes.set_xticks(range(1, longest + 1, step))

@@ -39,7 +39,7 @@ class _Counts:
         seconds = time.perf_counter() - self._start
         marked = f", {self.warnings} with warnings (see --format jsonl)" if self.warnings else ""
         mean = self.tokens / max(self.iterations, 1)
-        return f"{self.lines} lines in {seconds:.1f} s, {mean:.2f} tokens an iteration{marked}"
+        return f"{self.lines} lines in {seconds:.1f} s, {mean:.2f} tokens per iteration{marked}"
 
 
 @contextmanager

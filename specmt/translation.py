@@ -19,7 +19,7 @@ class Alternative:
     score: float
     ids: tuple[int, ...] = ()
     token_log_probs: tuple[float, ...] = ()
-    """Nats, one a token."""
+    """Nats, one per token."""
     alignment: Pairs = ()
     """Source and target words, see `Aligner`; found when asked for."""
 

@@ -1,4 +1,4 @@
-"""What `specmt tune` found, in the user's cache: one file a model, processor and engine.
+"""What `specmt tune` found, in the user's cache: one file per model, processor and engine.
 
 They are used under strict only, where any draft length gives the same text, and so do plain steps: no text depends on a
 clock.

@@ -1,6 +1,6 @@
 """Which draft length is fastest here? Time of an iteration, on this machine, over the tokens that it emits.
 
-A longer draft emits more tokens an iteration and costs more time. What an iteration costs is measured in whole
+A longer draft emits more tokens per iteration and costs more time. What an iteration costs is measured in whole
 decodings, where the processor's caches are as they are in use. What it emits does not depend on the machine: it is
 counted at every draft length on validation text, here or when the pair was trained.
 """
@@ -53,7 +53,7 @@ class Emission:
 
 @dataclass(frozen=True)
 class Timing:
-    """One draft length: seconds an iteration takes at batch size 1, and mean tokens that it emits."""
+    """One draft length: seconds that an iteration takes at batch size 1, and mean tokens that it emits."""
 
     draft_length: int
     iteration_seconds: float
@@ -135,7 +135,7 @@ def recorded_emission(scores: Mapping[str, Any]) -> Emission | None:
 
 
 def sample_lines(language: str) -> list[str] | None:
-    """The few sentences that come along in a language, if there are any."""
+    """The few sentences that are bundled in a language, if there are any."""
     sample = files("specmt") / "samples" / f"sample.{language}"
     if not sample.is_file():
         return None

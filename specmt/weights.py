@@ -1,6 +1,6 @@
 """Weights of a pair as safetensors: names, shapes, and the 8-bit integers in which matrices are stored.
 
-Every matrix is int8 with one float32 scale a row (`NAME_scale`): an output channel of a projection, a token or a
+Every matrix is int8 with one float32 scale per row (`NAME_scale`): an output channel of a projection, a token or a
 position of an embedding table. Vectors are float32, or int64 where they hold token ids (`NAME.ids`). Every engine runs
 these very numbers. Nothing here needs torch.
 """

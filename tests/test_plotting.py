@@ -59,7 +59,7 @@ def test_a_strategy_has_one_colour_in_every_panel_and_another_than_the_rest() ->
 
 def test_axes_are_labelled_with_their_units() -> None:
     labels = [axes.get_xlabel() for axes in draw(EVALUATION).axes]
-    assert labels == ["times as fast as ar (range of rounds)", "BLEU (0–100)", "tokens an iteration emits"]
+    assert labels == ["times as fast as ar (range of rounds)", "BLEU (0–100)", "tokens emitted per iteration"]
     assert draw(EVALUATION).axes[2].get_ylabel() == "share of iterations (%)"
 
 

@@ -286,7 +286,7 @@ def test_tuning_changes_nothing_in_the_bundle(bundle: Path) -> None:
 
 
 def test_without_text_the_sample_is_used_and_named(bundle: Path) -> None:
-    assert "Emitted tokens: the sample that comes along, 26 sentences, strict." in run(
+    assert "Emitted tokens: the bundled sample, 26 sentences, strict." in run(
         "tune", bundle, "--engine", "torch", "--rounds", 1
     )
 

@@ -44,8 +44,12 @@ def convert(
         Path | None, typer.Option(help="The merges, or the SentencePiece model.", show_default=False)
     ] = None,
     tokenizer: Annotated[TokenizerName, typer.Option(help="How the text was tokenized before.")] = TokenizerName.none,
-    moses_no_dash_splits: Annotated[bool, typer.Option("--moses-no-dash-splits", help="As in fairseq.")] = False,
-    moses_no_escape: Annotated[bool, typer.Option("--moses-no-escape", help="As in fairseq.")] = False,
+    moses_no_dash_splits: Annotated[
+        bool, typer.Option("--moses-no-dash-splits", help="The model was trained without Moses' splits at dashes.")
+    ] = False,
+    moses_no_escape: Annotated[
+        bool, typer.Option("--moses-no-escape", help="The model was trained without Moses' escapes.")
+    ] = False,
     calibration: Annotated[
         Path | None,
         typer.Option(help="Source text to calibrate the 8-bit engines on; without, torch alone runs the model."),

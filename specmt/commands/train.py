@@ -24,7 +24,7 @@ def train(
         ),
     ] = True,
 ) -> None:
-    """Train a pair: tokenizer, binarise, verifier, distil, drafter, export, evaluate.
+    """Train a pair: tokenizer, binarise, verifier, refine, distil, drafter, export, evaluate.
 
     Each stage is skipped when its outputs stand and its inputs have not changed; interrupted, it goes on from its last
     checkpoint.

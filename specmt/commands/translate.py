@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 DEFAULT_BATCH_SIZE = 32
 
 InputOption = Annotated[
-    Path | None, typer.Option("--input", "-i", help="Text, a line for each translation.", show_default="stdin")
+    Path | None, typer.Option("--input", "-i", help="Input file, one text per line.", show_default="stdin")
 ]
 OutputOption = Annotated[
     Path | None,
@@ -46,7 +46,7 @@ OutputOption = Annotated[
 AppendResumeOption = Annotated[
     bool, typer.Option("--append-resume", help="With -o: write line by line, and go on where a run was stopped.")
 ]
-StrategyOption = Annotated[StrategyName, typer.Option(help="Draft and verify, decode and replay, or one token a pass.")]
+StrategyOption = Annotated[StrategyName, typer.Option(help="Draft and verify, decode and replay, or a token per pass.")]
 ReproducibleOption = Annotated[
     bool, typer.Option("--reproducible", help="The same bytes whatever is decoded beside a sentence.")
 ]
@@ -68,13 +68,13 @@ MaxSourceTokensOption = Annotated[
     ),
 ]
 GuardsOption = Annotated[
-    bool, typer.Option("--guards/--no-guards", help="End what repeats itself; copy what the model cannot know.")
+    bool, typer.Option("--guards/--no-guards", help="Stop runaway repetition; copy unknown symbols unchanged.")
 ]
 ProtectOption = Annotated[
     str, typer.Option(help="What comes out unchanged: some of url,email,tag,placeholder,number; or none.")
 ]
 TerminologyOption = Annotated[
-    Path | None, typer.Option(help="Required translations: source term, tab, target term a line.", show_default=False)
+    Path | None, typer.Option(help="Required translations: source term, tab, target term per line.", show_default=False)
 ]
 BatchSizeOption = Annotated[
     int, typer.Option("--batch-size", "--max-sentences", min=1, help="Sentences decoded at a time.")
@@ -94,7 +94,9 @@ InputFormatOption = Annotated[
 ]
 OutputFormatOption = Annotated[
     OutputFormat,
-    typer.Option("--format", "--output-format", help="Text, a JSON object a line, or S- H- D- P- lines."),
+    typer.Option(
+        "--format", "--output-format", help="Text, a JSON object per line, or S- H- D- P- lines (A- with --alignment)."
+    ),
 ]
 ScoresOption = Annotated[bool, typer.Option("--scores", help="In text: score and tab before each translation.")]
 AlignmentOption = Annotated[

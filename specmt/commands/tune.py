@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from specmt.bundle import BUNDLED_MODEL
 from specmt.cli_options import DeviceOption, EngineName, EngineOption, Precision, PrecisionOption, ReportFormat
 from specmt.commands.from_options import load
 from specmt.errors import InputError
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
 
 
 def tune(
-    bundle: Annotated[Path, typer.Argument(help="Model directory; it is not changed.")],
+    bundle: Annotated[
+        Path, typer.Argument(help="Model directory; it is not changed.", show_default="de-en, bundled")
+    ] = BUNDLED_MODEL,
     source: Annotated[
         Path | None,
         typer.Option(
             help="Text like that to be translated, to count accepted tokens on.",
-            show_default="what training recorded, else the sample that comes along",
+            show_default="what training recorded, else the bundled sample",
         ),
     ] = None,
     engine: EngineOption = EngineName.auto,
@@ -36,10 +39,10 @@ def tune(
         ReportFormat.text
     ),
 ) -> None:
-    """Find the draft length that is fastest on this machine, and up to how many rows, for strict decoding.
+    """Find the fastest draft length on this machine, and the batch size up to which drafting pays, for strict decoding.
 
     Kept in the user's cache by model, engine and processor. With --relaxed the model's own draft length holds: there
-    it can change the text, and no text depends on a clock.
+    the length can change the text, which must not depend on timings.
     """
     from specmt import tuned, tuning
     from specmt.bundle import load_bundle
@@ -73,13 +76,13 @@ def _emission(translator: Translator, bundle: Bundle, source: Path | None, lines
     if recorded:
         return recorded
     if lines is None:
-        raise InputError(f"{bundle.path}: records no emitted tokens, and no sample comes along: give --source TEXT")
-    return counted_emission(translator, lines, str(source) if source else "the sample that comes along")
+        raise InputError(f"{bundle.path}: records no emitted tokens, and no sample fits: give --source TEXT")
+    return counted_emission(translator, lines, str(source) if source else "the bundled sample")
 
 
 def _table(found: Tuning) -> str:
     """A line a draft length; the fastest is marked."""
-    lines = [" k  ms an iteration  tokens emitted  ms a token"]
+    lines = [" k  ms per iteration  tokens emitted  ms per token"]
     for timing in found.timings:
         mark = "  <- fastest" if timing is found.best else ""
         numbers = f"{timing.iteration_seconds * 1e3:15.3f}  {timing.emitted_tokens:14.2f}"

@@ -108,7 +108,7 @@ class Engine(Protocol[R]):
         """
 
     def verify(self, rows: R, token_ids: IntArray, beta: int) -> Candidates:
-        """Read T more tokens a row, after the committed ones, in one pass; nothing is committed.
+        """Read T more tokens per row, after the committed ones, in one pass; nothing is committed.
 
         Args:
             token_ids: shape (batch, T), no padding.
@@ -198,7 +198,7 @@ class Iterating(Protocol[R_contra]):
 
 
 def step(engine: Engine[R], rows: R, last_ids: IntArray, beta: int) -> Candidates:
-    """Autoregressive step: read one token a row and commit it. Candidates have shape (batch, 1, beta)."""
+    """Autoregressive step: read one token per row and commit it. Candidates have shape (batch, 1, beta)."""
     candidates = engine.verify(rows, last_ids[:, None], beta)
     engine.commit(rows, np.ones(len(last_ids), dtype=np.int64))
     return candidates

@@ -22,7 +22,7 @@ _FAST = LEVELS[2:]
 _NO_MEMORY = 1
 _POINTER, _INTEGER, _REAL, _TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_float, ctypes.c_char_p
 _WINDOW = (_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER, _INTEGER)
-"""Network, rows, their lengths, their number, tokens, positions a row."""
+"""Network, rows, their lengths, their number, tokens, positions per row."""
 _TYPES: dict[str, tuple[Any, ...]] = {
     "tensors_matrix": (_POINTER, _TEXT, _POINTER, _POINTER, _INTEGER, _INTEGER),
     "tensors_vector": (_POINTER, _TEXT, _POINTER),

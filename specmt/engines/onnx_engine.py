@@ -1,4 +1,4 @@
-"""The engine for CPUs: ONNX Runtime over the graphs of `onnx_export`, 8-bit integers, one thread a session.
+"""The engine for CPUs: ONNX Runtime over the graphs of `onnx_export`, 8-bit integers, one thread per session.
 
 A call costs as much as the arithmetic of a small model, so there are few, and each is prepared once: a `Call` binds
 buffers to a graph's inputs and outputs, and from then on a pass is writing small integers into the buffers and running
@@ -250,7 +250,7 @@ class OnnxEngine:
         call.bind_layers(memory, memory_names)
 
     def _window_call(self, graph: str, rows: OnnxRows, window: int, beta: int) -> Call:
-        """A call that reads `window` tokens a row, with everything in place but the tokens."""
+        """A call that reads `window` tokens per row, with everything in place but the tokens."""
         self._reserve(rows, int(rows.lengths.max()) + window)
         key = (graph, window, beta)
         if key not in rows.calls:

@@ -242,7 +242,7 @@ class _Decoder(Network):
         return self.graph.add("Reshape", rows, self.graph.integers(-1, width, self.architecture.bigram_rank))
 
     def _walk(self, lattice: _Lattice) -> str:
-        """`drafting.walk` in the graph: one token a slot, each given the one before; shape (slots * batch).
+        """`drafting.walk` in the graph: one token per slot, each given the one before; shape (slots * batch).
 
         Each slot maps the choice before it to its own. The maps are composed in strides of 1, 2, 4, ...: then each
         leads from the last verified token straight to its slot. The first slot's map says the same for every choice,

@@ -354,7 +354,7 @@ class DraftingCriterion(FairseqCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
-        """Aggregate over workers: loss in bits a slot."""
+        """Aggregate over workers: loss in bits per slot."""
         slots = sum(log["ntokens"] for log in logging_outputs)
         loss = sum(float(log["loss"]) for log in logging_outputs) / max(slots, 1) / math.log(2)
         metrics.log_scalar("loss", loss, slots, round=3)

@@ -13,7 +13,7 @@ from pathlib import Path
 from specmt.config import Config, OptimizerConfig
 from specmt.errors import TrainingError
 
-# Fresh memory is dear in virtual machines: keep what was freed. glibc reads these at start, other libcs ignore them.
+# Fresh memory is costly in virtual machines: keep what was freed. glibc reads these at start, other libcs ignore them.
 _KEEP_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(8 << 30),
@@ -24,7 +24,7 @@ _LAST_LINES = 5
 
 @dataclass(frozen=True)
 class Progress:
-    """What fairseq logs now and then. Losses in bits a token; `valid_loss` is None in training lines."""
+    """What fairseq logs now and then. Losses in bits per token; `valid_loss` is None in training lines."""
 
     update: int
     loss: float

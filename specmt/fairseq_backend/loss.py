@@ -1,6 +1,6 @@
 """Projection onto the vocabulary and label-smoothed cross-entropy in one, in chunks that stay in the cache.
 
-The logits of a batch are its largest array by far, and fresh memory is dear: computed whole, they cost a third of a
+The logits of a batch are its largest array by far, and fresh memory is costly: computed whole, they cost a third of a
 training step. Here each chunk's logits become its gradient in place, and only the features' gradients are kept.
 """
 

@@ -48,7 +48,7 @@ class TranslationCriterion(FairseqCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
-        """Aggregate over workers: loss in bits a token, as fairseq logs it."""
+        """Aggregate over workers: loss in bits per token, as fairseq logs it."""
         tokens = sum(log["ntokens"] for log in logging_outputs)
         loss = sum(float(log["loss"]) for log in logging_outputs) / max(tokens, 1) / math.log(2)
         metrics.log_scalar("loss", loss, tokens, round=3)

@@ -42,7 +42,7 @@ std::unique_ptr<T[], Release> aligned(size_t count) {
   return std::unique_ptr<T[], Release>(static_cast<T*>(memory));
 }
 
-// A matrix as it is stored: int8 rows (outputs), a scale a row; bias may be null.
+// A matrix as it is stored: int8 rows (outputs), a scale per row; bias may be null.
 struct Stored {
   const int8_t* integers = nullptr;
   const float* scales = nullptr;
