@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 from bench_passes import random_weights, sentences
-from benchmarking import ROOT, spread
+from benchmarking import ROOT
 from drafter_study import VARIANTS, Study, Variant, train
 from measure_tree import READ_TOKENS, SOURCE_TOKENS, timed
 from sweep import blocks, race, translating
@@ -37,6 +37,7 @@ from sweep import blocks, race, translating
 from specmt.architecture import Architecture
 from specmt.bundle import RANGES, WEIGHTS, load_bundle
 from specmt.config import load_config
+from specmt.corpus import evenly_spread
 from specmt.engines.base import AnyEngine, Candidates, IntArray
 from specmt.engines.calibration import calibrate
 from specmt.engines.native_engine import NativeEngine
@@ -305,7 +306,7 @@ def main() -> None:
     if arguments.only:
         return
     rows[FINISHED] = finished(study)
-    lines = [pair.source for name in CORPORA for pair in spread(study.pairs(name), TIMED_LINES // len(CORPORA))]
+    lines = [pair.source for name in CORPORA for pair in evenly_spread(study.pairs(name), TIMED_LINES // len(CORPORA))]
     milliseconds = times(study, rows, lines)
     passes = costs(load_bundle(study.run / "bundle").architecture, COST_ROUNDS)
     write_json(study.folder / "milliseconds.json", {"sentences": milliseconds, "passes": passes})

@@ -21,12 +21,12 @@ from statistics import fmean
 
 import numpy as np
 import torch
-from benchmarking import spread
 from measure_tree import BATCH_SIZE, accepted_of_chain, emissions, lattices, parser_of, validation_files
 from torch import Tensor
 
 from specmt.architecture import Architecture
 from specmt.bundle import load_bundle
+from specmt.corpus import evenly_spread
 from specmt.decoding import Greedy, RequestQueue, decode
 from specmt.drafting import walk
 from specmt.engines.base import IntArray, Lattice
@@ -146,7 +146,7 @@ def main() -> None:
     torch.set_num_threads(1)
     bundle = load_bundle(arguments.bundle)
     files = validation_files(bundle, arguments.corpora)
-    lines = [pair.source for pairs in files for pair in spread(pairs, arguments.lines)]
+    lines = [pair.source for pairs in files for pair in evenly_spread(pairs, arguments.lines)]
     references = [[*bundle.vocabulary().encode(pair.target), EOS_ID] for pairs in files for pair in pairs]
     weights = {name: torch.from_numpy(array) for name, array in load_weights(bundle).items()}
     engine = TorchEngine(bundle.architecture, weights)

@@ -22,10 +22,10 @@ from typing import Any
 import benchmarking
 import peers
 from benchmark_systems import Run, Setup, System, start
-from benchmarking import CORPORA, ROOT, Options, Results, last_cores, rotated, spread
+from benchmarking import CORPORA, ROOT, Options, Results, last_cores, rotated
 
 from specmt.bundle import load_bundle
-from specmt.corpus import Pair
+from specmt.corpus import Pair, evenly_spread
 
 BATCH_SIZES = (16, 32, 64, 128)
 SPECMT = ("spec", "spec-strict", "ar", "beam5")
@@ -236,7 +236,7 @@ def measured(
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
     stream_way, latency_way = contender.stream[picks["stream"]], contender.latency[picks["latency"]]
     stream = processes.run(stream_way, sources, stream_way.batch_size)
-    single = processes.run(latency_way, spread(sources, latency_lines), 1) if latency_lines else None
+    single = processes.run(latency_way, evenly_spread(sources, latency_lines), 1) if latency_lines else None
     return {
         "stream_seconds": stream.seconds,
         "sentences": len(pairs),
@@ -261,7 +261,7 @@ def bench(options: Options, sampling: Sampling, models: peers.Peers | None) -> N
     if models:
         checkpoint = models.checkpoint
         shown = results.part(
-            "same weights", lambda: peers.same_weights(options.bundle, checkpoint, models, spread(first, 100))
+            "same weights", lambda: peers.same_weights(options.bundle, checkpoint, models, evenly_spread(first, 100))
         )
         if shown["farthest_in_steps"] > 0.51 or shown["same_tokens"] < 0.97 * shown["lines"]:
             sys.exit(f"{options.bundle} and {checkpoint} are not the same verifier: {shown}")
@@ -281,7 +281,7 @@ def _bench_cores(
     tuned = results.part("tuned", partial(tuned_here, options))
     systems = list(contenders(options, models, last_cores(count), tuned))
     first = next(iter(sets))
-    choosing = spread([pair.source for pair in sets[first]], sampling.choosing_lines)
+    choosing = evenly_spread([pair.source for pair in sets[first]], sampling.choosing_lines)
     picks = {
         system.name: results.part(f"{count} cores/choice/{system.name}", partial(choice, system, choosing))
         for system in systems

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
-from specmt.corpus import Pair, read_parallel
+from specmt.corpus import Pair, evenly_spread, read_parallel
 from specmt.files import file_digest, write_json
 from specmt.machine import cpu_model
 
@@ -101,7 +101,7 @@ class Results:
 
 
 def _digests(options: Options) -> dict[str, str]:
-    sources = sorted((ROOT / "specmt").rglob("*.py"))
+    sources = sorted(path for kind in ("*.py", "*.cc", "*.h") for path in (ROOT / "specmt").rglob(kind))
     code = sha256("".join(file_digest(path) for path in sources).encode()).hexdigest()
     digests = {"specmt": code, "bundle": file_digest(options.bundle / "manifest.json")}
     if options.checkpoint:
@@ -139,13 +139,7 @@ def corpus(options: Options, name: str, lines: int) -> list[Pair]:
     """Pairs of a test set, spread evenly over it; blank ones are left out."""
     start = options.corpora / CORPORA[name]
     pairs = [pair for pair in read_parallel(Path(f"{start}.de"), Path(f"{start}.en")) if pair.source.strip()]
-    return spread(pairs, lines)
-
-
-def spread(items: Sequence[T], count: int) -> list[T]:
-    """`count` of the items, or all if there are fewer, evenly spread."""
-    count = min(count, len(items))
-    return [items[place * len(items) // count] for place in range(count)]
+    return evenly_spread(pairs, lines)
 
 
 def rotated(items: Sequence[T], places: int) -> list[T]:

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from specmt.corpus import read_lines
+from specmt.corpus import evenly_spread, read_lines
 from specmt.loading import load_translator
 from specmt.settings import DecodingSettings
 from specmt.translator import Translator
@@ -166,8 +166,7 @@ def main() -> int:
         translator = load(engine, arguments.model, arguments.threads)
         for strategy, path in product(arguments.strategies.split(","), arguments.files):
             lines = read_lines(path)
-            count = min(arguments.lines or len(lines), len(lines))
-            lines = [lines[place * len(lines) // count] for place in range(count)]
+            lines = evenly_spread(lines, arguments.lines or len(lines))
             begun = time.perf_counter()
             run = (
                 translator,
@@ -186,7 +185,10 @@ def main() -> int:
             changes = (len(found.others), len(found.scores), found.replays, found.mismatches)
             recomputed = f"{found.recomputed} ({share:.2f} %)"
             seconds = f"{time.perf_counter() - begun:.0f}"
-            print(_table_row(engine, strategy, path.name, count, found.runs, *changes, recomputed, seconds), flush=True)
+            print(
+                _table_row(engine, strategy, path.name, len(lines), found.runs, *changes, recomputed, seconds),
+                flush=True,
+            )
             for line, (text, where) in list(found.others.items())[:1]:
                 examples.append(
                     f"{engine}, {strategy}, {path.name}\n  source  {lines[line]}\n"

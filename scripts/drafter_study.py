@@ -11,11 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarking import spread
-
 from specmt.bundle import load_bundle
 from specmt.config import Config, SampleConfig, load_config
-from specmt.corpus import Pair, keep_pair, read_corpus
+from specmt.corpus import Pair, evenly_spread, keep_pair, read_corpus
 from specmt.fairseq_backend import binarise, checkpoints, driver
 from specmt.files import write_json
 
@@ -103,7 +101,7 @@ class Study:
     def pairs(self, name: str) -> list[Pair]:
         """Validation lines, spread evenly over a file."""
         folder = Path(load_config(self.config, []).data.folder)
-        return spread(read_corpus(folder / name, *self.languages), self.lines)
+        return evenly_spread(read_corpus(folder / name, *self.languages), self.lines)
 
 
 # -- training

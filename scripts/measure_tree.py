@@ -26,10 +26,10 @@ from statistics import fmean, median
 from typing import Any
 
 import numpy as np
-from benchmarking import BUNDLED, ROOT, spread
+from benchmarking import BUNDLED, ROOT
 
 from specmt.bundle import Bundle, load_bundle
-from specmt.corpus import Pair, read_corpus
+from specmt.corpus import Pair, evenly_spread, read_corpus
 from specmt.decoding import Greedy, RequestQueue, decode
 from specmt.drafting import walk
 from specmt.engines.base import AnyEngine, FloatArray, IntArray, Lattice
@@ -280,7 +280,7 @@ def main() -> None:
     arguments = parser.parse_args()
     reference = load_translator(arguments.bundle, engine="torch")
     files = validation_files(load_bundle(arguments.bundle), arguments.corpora)
-    lines = [pair.source for pairs in files for pair in spread(pairs, arguments.lines)]
+    lines = [pair.source for pairs in files for pair in evenly_spread(pairs, arguments.lines)]
     counts = count(reference, lines)
     print("\n".join(emission_table(counts)), flush=True)
     source = [*np.random.default_rng(1).integers(5, 2000, SOURCE_TOKENS - 1).tolist(), EOS_ID]

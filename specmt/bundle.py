@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from specmt.architecture import Architecture
 from specmt.dictionaries import SEGMENTATION, VOCABULARY_FILES, read_vocabulary
-from specmt.errors import BundleError
+from specmt.errors import BundleError, InputError
 from specmt.files import atomic_path, file_digest, write_json
 from specmt.vocabulary import AnyVocabulary, Vocabulary
 
@@ -26,7 +26,6 @@ GRAPHS = ("encode.onnx", "verify.onnx", "draft.onnx", "speculate.onnx")
 """What the onnx engine runs; they read the weights file. A bundle may have none; the last two are the drafter's."""
 RANGES = "ranges.json"
 """What range each product reads: the 8-bit scales of the native engine. A bundle may have none."""
-BUNDLED_MODEL = Path(__file__).parent / "models" / "de-en"
 
 _USUAL_SOURCE_TOKENS = 100
 
@@ -245,6 +244,16 @@ def _check_file(path: Path, digest: str) -> None:
         raise BundleError(f"{path}: altered or damaged (SHA-256 differs from the manifest); copy the model again")
 
 
+def check_destination(path: Path) -> None:
+    """Nothing but an older bundle, or an empty folder, is replaced by a bundle.
+
+    Raises:
+        InputError: something else stands there.
+    """
+    if path.exists() and not (path / MANIFEST).is_file() and not (path.is_dir() and not any(path.iterdir())):
+        raise InputError(f"{path}: stands there and is no model directory; choose another, or remove it")
+
+
 def write_bundle(
     path: Path,
     *,
@@ -255,7 +264,12 @@ def write_bundle(
     training: Mapping[str, Any],
     scores: Mapping[str, Any],
 ) -> None:
-    """Write a bundle atomically; `write_files` puts all files but the manifest into the folder it is given."""
+    """Write a bundle atomically; `write_files` puts all files but the manifest into the folder it is given.
+
+    Raises:
+        InputError: see `check_destination`.
+    """
+    check_destination(path)
     with atomic_path(path) as folder:
         folder.mkdir(parents=True)
         write_files(folder)

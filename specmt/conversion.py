@@ -12,9 +12,9 @@ from typing import Any
 
 from specmt import dictionaries
 from specmt.architecture import Architecture
-from specmt.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, write_bundle
+from specmt.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, check_destination, write_bundle
 from specmt.dictionaries import Dictionary, FairseqVocabulary, Segmentation
-from specmt.errors import InputError
+from specmt.errors import InputError, reason
 from specmt.exporting import calibration_sources, write_cpu_files
 from specmt.fairseq_backend.foreign import Checkpoint, Verifier, read_checkpoint, verifier_of
 from specmt.files import file_digest
@@ -61,9 +61,10 @@ def convert(conversion: Conversion, bundle: Path, calibration: Sequence[str] | N
         calibration: lines in the source language, for the 8-bit engines; None: torch alone runs the model.
 
     Raises:
-        InputError: a file that cannot be read or used, or a model that cannot be converted.
+        InputError: a file that cannot be read or used, a model that cannot be converted, or see `check_destination`.
         EngineError: a package is not installed.
     """
+    check_destination(bundle)
     checkpoint = read_checkpoint(conversion.checkpoint)
     verifier = verifier_of(checkpoint)
     languages = conversion.languages or _languages(checkpoint)
@@ -168,7 +169,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InputError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+        raise InputError(f"{path}: {reason(error)}") from None
 
 
 def _text(path: Path) -> str:

@@ -6,10 +6,13 @@ import gzip
 import io
 import lzma
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from specmt.errors import InputError
+
+T = TypeVar("T")
 
 _OPENERS: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open}
 
@@ -50,6 +53,12 @@ def decode_line(line: bytes, name: str, number: int) -> str:
     if number == 1:
         text = text.removeprefix("\ufeff")
     return text.removesuffix("\n").removesuffix("\r")
+
+
+def evenly_spread(items: Sequence[T], count: int) -> list[T]:
+    """`count` of the items, or all if there are fewer."""
+    count = min(count, len(items))
+    return [items[place * len(items) // count] for place in range(count)]
 
 
 def read_parallel(source: Path, target: Path) -> list[Pair]:

@@ -11,7 +11,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specmt.bundle import load_bundle
 from specmt.errors import SpecmtError
 from specmt.machine import cpu_model, usable_cores
 
@@ -121,13 +120,13 @@ def _version(package: str) -> str | None:
 
 
 def _engine(model: Path) -> tuple[str, str]:
-    from specmt.loading import engine_for
-
     try:
-        bundle = load_bundle(model)
-    except SpecmtError as error:
+        from specmt.bundle import load_bundle
+        from specmt.loading import engine_for
+
+        return engine_for(load_bundle(model))
+    except (SpecmtError, ImportError) as error:
         return "none", str(error)
-    return engine_for(bundle)
 
 
 def _cpu_features() -> dict[str, bool | None]:

@@ -13,6 +13,11 @@ UsageError                  exit code 2: options that contradict one another
 from __future__ import annotations
 
 
+def reason(error: OSError) -> str:
+    """What the system says of an error, as a part of a line."""
+    return (error.strerror or str(error)).lower()
+
+
 class SpecmtError(Exception):
     """Root of everything that is the user's to mend; shown as one line, without a traceback."""
 

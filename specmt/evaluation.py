@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from specmt.bundle import DecodingDefaults
+from specmt.corpus import evenly_spread
 from specmt.decoding import ReplayCounts
 from specmt.engines.base import IntArray
 from specmt.errors import InputError, UsageError
@@ -164,7 +165,7 @@ def evaluate(
     """
     chosen = _checked(translator, sources, references, strategies)
     for settings in chosen.values():
-        _time(translator, _spread(sources, max(WARM_UP_LINES, batch_size)), settings, batch_size)
+        _time(translator, evenly_spread(sources, max(WARM_UP_LINES, batch_size)), settings, batch_size)
     report(f"warmed up {', '.join(chosen)}")
 
     outputs: dict[str, Output] = {}
@@ -214,8 +215,8 @@ def _checked(
 ) -> dict[str, DecodingSettings]:
     if len(sources) != len(references):
         raise InputError(f"{len(sources)} source lines, {len(references)} reference lines: they must be line-aligned")
-    if not any(translator.vocabulary.encode(line) for line in sources):
-        raise InputError("the source has no line that is not blank: nothing to evaluate")
+    if not any(translator.request(0, line) for line in sources):
+        raise InputError("the source has no line with a word to translate: nothing to evaluate")
     names = strategies if BASELINE in strategies else [BASELINE, *strategies]
     chosen = {name: strategy_settings(name, translator.defaults) for name in names}
     return {name: settings.checked(translator.engine) for name, settings in chosen.items()}
@@ -224,12 +225,6 @@ def _checked(
 def _rotated(names: Sequence[str], places: int) -> list[str]:
     first = places % len(names)
     return [*names[first:], *names[:first]]
-
-
-def _spread(lines: Sequence[str], count: int) -> list[str]:
-    """`count` of the lines, or all if there are fewer, evenly spread."""
-    count = min(count, len(lines))
-    return [lines[place * len(lines) // count] for place in range(count)]
 
 
 # -- running and timing
@@ -262,8 +257,8 @@ def _time(
 
 def _time_singly(translator: Translator, sources: Sequence[str], settings: DecodingSettings) -> _Timing:
     sentences = [line for line in sources if translator.vocabulary.encode(line)]
-    _time(translator, _spread(sentences, WARM_UP_LINES), settings, batch_size=1)
-    return _time(translator, _spread(sentences, LATENCY_LINES), settings, batch_size=1)[1]
+    _time(translator, evenly_spread(sentences, WARM_UP_LINES), settings, batch_size=1)
+    return _time(translator, evenly_spread(sentences, LATENCY_LINES), settings, batch_size=1)[1]
 
 
 def _synchronise() -> None:

@@ -119,7 +119,7 @@ def _steps(iterations: Sequence[Iteration], vocabulary: AnyVocabulary) -> Iterat
             ended_by = "end-of-sentence" if iteration.emitted[-1] == EOS_ID else "length-limit"
         yield Step(
             decoder_input=prefix + masks,
-            draft=_pieces(iteration.draft, vocabulary),
+            draft=pieces(iteration.draft, vocabulary),
             candidates=tuple(tuple(_candidates(column, vocabulary)) for column in iteration.candidates),
             verdicts=_verdicts(iteration),
             emitted=emitted,
@@ -131,7 +131,7 @@ def _steps(iterations: Sequence[Iteration], vocabulary: AnyVocabulary) -> Iterat
 
 def _emitted(iteration: Iteration, vocabulary: AnyVocabulary) -> Iterator[Emitted]:
     own = "bonus" if iteration.accepted == len(iteration.draft) else "recovered"
-    for place, piece in enumerate(_pieces(iteration.emitted, vocabulary)):
+    for place, piece in enumerate(pieces(iteration.emitted, vocabulary)):
         yield Emitted(piece, "accepted" if place < iteration.accepted else own)
 
 
@@ -147,7 +147,8 @@ def _candidates(column: Iterable[tuple[int, float]], vocabulary: AnyVocabulary) 
         yield Candidate(BLANK_PIECE, None) if id_ == BLANK_ID else Candidate(vocabulary.piece(id_), log_prob)
 
 
-def _pieces(ids: Iterable[int], vocabulary: AnyVocabulary) -> tuple[str, ...]:
+def pieces(ids: Iterable[int], vocabulary: AnyVocabulary) -> tuple[str, ...]:
+    """Target ids as the vocabulary spells them."""
     return tuple(vocabulary.piece(id_) for id_ in ids)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from specmt.architecture import Architecture
 from specmt.bundle import GRAPHS, RANGES, WEIGHTS, Bundle, load_bundle, write_bundle
+from specmt.corpus import evenly_spread
 from specmt.engines.calibration import calibrate
 from specmt.engines.onnx_export import export_graphs
 from specmt.errors import EngineError, InputError
@@ -28,8 +29,7 @@ def calibration_sources(vocabulary: AnyVocabulary, lines: Sequence[str]) -> list
     full = [ids for line in lines if (ids := vocabulary.encode(line))]
     if not full:
         raise InputError("calibration needs text, and there is none")
-    count = min(len(full), CALIBRATION_SENTENCES)
-    return [[*full[place * len(full) // count], EOS_ID] for place in range(count)]
+    return [[*ids, EOS_ID] for ids in evenly_spread(full, CALIBRATION_SENTENCES)]
 
 
 def write_cpu_files(folder: Path, architecture: Architecture, sources: Sequence[Sequence[int]]) -> str | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 
 def file_digest(path: Path) -> str:
@@ -25,24 +25,14 @@ def write_json(path: Path, value: object) -> None:
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` (file or folder) that takes its place when the block ends without an exception."""
-    temporary, replaced = path.with_name(f".{path.name}.part"), path.with_name(f".{path.name}.part.old")
-    _remove(temporary)
-    try:
-        yield temporary
-        if temporary.is_dir() and path.is_dir():
-            # No system call replaces a folder that is not empty.
-            _remove(replaced)
-            path.replace(replaced)
-        temporary.replace(path)
-    finally:
-        if replaced.exists() and not path.exists():
-            replaced.replace(path)
-        _remove(temporary)
-        _remove(replaced)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    # A folder of its own, so that two programs that write the same path do not write the same temporary file.
+    with TemporaryDirectory(dir=path.parent, prefix=f".{path.name[:32]}.") as folder:
+        temporary, replaced = Path(folder) / path.name, Path(folder) / f"{path.name[:32]}.replaced"
+        try:
+            yield temporary
+            if temporary.is_dir() and path.is_dir():
+                path.replace(replaced)  # no system call replaces a folder that is not empty
+            temporary.replace(path)
+        finally:
+            if replaced.exists() and not path.exists():
+                replaced.replace(path)

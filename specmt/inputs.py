@@ -13,7 +13,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from specmt.errors import InputError
+from specmt.errors import InputError, reason
 from specmt.streams import LineStream
 
 LINE_OPTIONS = frozenset({"reproducible"})
@@ -27,6 +27,12 @@ class InputLine:
     text: str
     fields: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ReproducibleLine(str):
+    """A line whose translation must not depend on what is decoded beside it, among lines that do not ask for that."""
+
+    __slots__ = ()
 
 
 LineParser = Callable[[bytes, int], InputLine]
@@ -125,7 +131,7 @@ def reading(
     try:
         stream = FileIO(0, closefd=False) if path is None else FileIO(path)
     except OSError as error:
-        raise InputError(f"{name}: {(error.strerror or str(error)).lower()}") from None
+        raise InputError(f"{name}: {reason(error)}") from None
     with stream:
         lines = LineStream(stream, name, parser(name, replace_errors))
         try:

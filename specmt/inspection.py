@@ -23,7 +23,7 @@ def describe(path: Path) -> dict[str, Any]:
         "format_version": bundle.format_version,
         "source_language": bundle.source_language,
         "target_language": bundle.target_language,
-        "strategies": ["spec", "ar"] if bundle.has_drafter else ["ar"],
+        "strategies": [*(["spec"] if bundle.has_drafter else []), "replay", "ar"],
         "engines": [
             *(["native"] if bundle.has_ranges else []),
             *(["onnx"] if bundle.has_graphs else []),

@@ -13,12 +13,13 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from select import select
 from typing import Any
 
-from specmt.errors import InputError, ReaderGoneError
+from specmt.errors import InputError, ReaderGoneError, reason
 from specmt.files import atomic_path, write_json
 from specmt.streams import LineStream
 
@@ -37,13 +38,16 @@ class Output:
         """Write UTF-8, all of it, now.
 
         Raises:
-            BrokenPipeError: nobody reads it any more.
+            ReaderGoneError: nobody reads it any more.
             InputError: it cannot be written, as when a disk is full; names the output.
         """
         data = memoryview(text.encode())
         try:
             while data:
-                data = data[self.stream.write(data) or 0 :]
+                written = self.stream.write(data)
+                if written is None:  # it does not block, and is full
+                    select([], [self.stream], [])
+                data = data[written or 0 :]
         except BrokenPipeError:
             raise ReaderGoneError from None
         except OSError as error:
@@ -81,7 +85,16 @@ def writing(path: Path | None, resumable: Resumable | None) -> AbstractContextMa
 
 
 def _unwritable(name: str, error: OSError) -> InputError:
-    return InputError(f"{name}: cannot be written: {(error.strerror or str(error)).lower()}")
+    return InputError(f"{name}: cannot be written: {reason(error)}")
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Say of a file what goes wrong with it."""
+    try:
+        yield
+    except OSError as error:
+        raise _unwritable(str(path), error) from None
 
 
 @contextmanager
@@ -107,14 +120,13 @@ def whole_file(path: Path) -> Iterator[Output]:
     """
     resolved = path.resolve()  # a link stays a link
     special = resolved.exists() and not resolved.is_file()
-    try:
-        with (
-            nullcontext(resolved) if special else atomic_path(resolved) as written,
-            io.FileIO(written, "wb") as stream,
-        ):
-            yield Output(stream, str(path))
-    except OSError as error:
-        raise _unwritable(str(path), error) from None
+    with ExitStack() as opened:
+        with _named(path):
+            written = opened.enter_context(nullcontext(resolved) if special else atomic_path(resolved))
+            stream = opened.enter_context(io.FileIO(written, "wb"))
+        yield Output(stream, str(path))
+        with _named(path):
+            opened.close()
 
 
 @contextmanager
@@ -128,24 +140,24 @@ def resumable_file(path: Path, resumable: Resumable) -> Iterator[Output]:
     """
     path = path.resolve()
     beside = path.with_name(f".{path.name}.resume")
-    begun = _begun(path, beside, resumable.options, resumable.source)
-    try:
-        if begun is not None:
-            write_json(beside, begun)
-        with io.FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "rb+") as stream:
+    with ExitStack() as opened:
+        with _named(path):
+            stream = opened.enter_context(io.FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "rb+"))
             _lock(stream, path)
+            begun = _begun(path, beside, resumable.options, resumable.source)
+            if begun is not None:
+                write_json(beside, begun)
             finished = _cut_to_records(stream, resumable.lines_each)
-            yield Output(stream, str(path), finished)
+        yield Output(stream, str(path), finished)
+        with _named(path):
             os.fsync(stream.fileno())
-    except OSError as error:
-        raise _unwritable(str(path), error) from None
 
 
 def _begun(path: Path, beside: Path, options: Mapping[str, Any], source: Path | None) -> dict[str, Any] | None:
     """What to write beside a file, if anything; refuses a file that was begun otherwise."""
     now: dict[str, Any] = {"options": dict(options), "input": _fingerprint(source)}
     now = json.loads(json.dumps(now))
-    if not path.exists() or not path.stat().st_size:
+    if not path.stat().st_size:
         return now
     if not beside.exists():
         raise InputError(f"{path}: was not begun with --append-resume; move it away, or choose another file")

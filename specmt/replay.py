@@ -138,8 +138,9 @@ class Replay:
                 emitted, hypothesis.pending = emitted[:taken], []
                 break
         trace = (tuple(draft), tuple(((id_, log_prob),) for id_, log_prob in zip(replayed, log_probs, strict=False)))
+        drafted = min(len(draft), len(emitted)) if hypothesis.finished else len(draft)
         hypothesis.iterations.append(
-            Iteration(len(draft), accepted, tuple(emitted), *(trace if self.trace else ((), ())))
+            Iteration(drafted, min(accepted, len(emitted)), tuple(emitted), *(trace if self.trace else ((), ())))
         )
 
     @staticmethod

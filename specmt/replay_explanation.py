@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specmt.decoding import Iteration, ReplayCounts
+from specmt.explanation import pieces
 from specmt.settings import DecodingSettings
 from specmt.translation import Translation
 from specmt.vocabulary import AnyVocabulary
@@ -71,21 +72,17 @@ def _replays(iterations: Sequence[Iteration], window: int, vocabulary: AnyVocabu
     for iteration in iterations:
         if not iteration.draft:
             raise ValueError("the translation was not decoded by replay with its trace kept")
-        output = prefix + _pieces(iteration.emitted, vocabulary)
+        output = prefix + pieces(iteration.emitted, vocabulary)
         behind = len(iteration.draft) - iteration.accepted - 1
         yield Replayed(
             prefix,
             len(prefix) // window * window,
-            _pieces(iteration.draft, vocabulary),
-            _pieces((column[0][0] for column in iteration.candidates), vocabulary),
+            pieces(iteration.draft, vocabulary),
+            pieces((column[0][0] for column in iteration.candidates), vocabulary),
             ("accepted",) * iteration.accepted + (("replaced",) + ("recomputed",) * behind if behind >= 0 else ()),
             output,
         )
         prefix = output
-
-
-def _pieces(ids: Iterable[int], vocabulary: AnyVocabulary) -> tuple[str, ...]:
-    return tuple(vocabulary.piece(id_) for id_ in ids)
 
 
 _STYLES = {"accepted": "green", "replaced": "bold yellow", "recomputed": "dim"}

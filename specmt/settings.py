@@ -11,6 +11,8 @@ from specmt.errors import UsageError
 
 REPLAY_WINDOW = 16
 REPLAY_GROUP = 8
+_MOST_LENGTH_PENALTY = 10
+"""Beyond, powers of lengths are no numbers any more; what is used lies between 0 and 2."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,10 @@ class DecodingSettings:
             raise UsageError("--beta, --beam and --n-best are at least 1, and --tau is not negative")
         if self.max_source_tokens is not None and self.max_source_tokens < 1:
             raise UsageError("--max-source-tokens is at least 1")
-        if not math.isfinite(self.length_penalty):
-            raise UsageError(f"--length-penalty: {self.length_penalty} is not a finite number")
+        if not abs(self.length_penalty) <= _MOST_LENGTH_PENALTY:
+            raise UsageError(
+                f"--length-penalty: {self.length_penalty} is not from -{_MOST_LENGTH_PENALTY} to {_MOST_LENGTH_PENALTY}"
+            )
         if self.strategy != "ar" and (self.beam > 1 or self.n_best > 1):
             raise UsageError(
                 "--beam and --n-best need --strategy ar: speculation and replay keep one hypothesis a sentence"
@@ -90,7 +94,7 @@ class DecodingSettings:
         if self.n_best > self.beam:
             raise UsageError(f"--n-best {self.n_best} needs --beam {self.n_best} or more")
         if self.strategy == "spec" and not engine.max_draft_length:
-            raise UsageError("this model has no drafter: it decodes with --strategy ar only")
+            raise UsageError("this model has no drafter: it decodes with --strategy ar or replay")
         if self.strategy == "spec" and not 1 <= self.draft_length <= engine.max_draft_length:
             raise UsageError(f"--draft-length: this model drafts 1 to {engine.max_draft_length} tokens")
         return self

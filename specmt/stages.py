@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from specmt.errors import InputError, TrainingError
+from specmt.errors import InputError, TrainingError, reason
 from specmt.files import file_digest, write_json
 
 _LOCK_ATTEMPTS = 5
@@ -55,9 +55,12 @@ class Stage:
 
     def is_done(self) -> bool:
         """Whether the stage has ended with the present inputs and its outputs are as it left them."""
+        return self._is_done(self.fingerprint())
+
+    def _is_done(self, fingerprint: str) -> bool:
         seal = _read_seal(self._seal)
         return (
-            seal.get("fingerprint") == self.fingerprint()
+            seal.get("fingerprint") == fingerprint
             and all((self.folder / name).is_file() for name in self.outputs)
             and seal.get("outputs") == self._output_digests()
         )
@@ -71,21 +74,23 @@ class Stage:
         Raises:
             TrainingError: the stage ended without its outputs.
         """
-        if self.is_done() and not restart:
+        # Of the inputs as they are now: the result is theirs, should they change meanwhile.
+        fingerprint = self.fingerprint()
+        if self._is_done(fingerprint) and not restart:
             announce(f"{self.name}: up to date")
             return
-        changed = _read_seal(self._seal).get("fingerprint") != self.fingerprint()
+        changed = _read_seal(self._seal).get("fingerprint") != fingerprint
         if self.folder.exists() and (changed or restart):
             why = "inputs have changed" if changed else "restarted"
             announce(f"{self.name}: {why}; what stood there is now {self._move_aside()}")
         announce(f"{self.name}: {'goes on' if self.folder.exists() else 'begins'}")
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self._seal, {"fingerprint": self.fingerprint()})
+        write_json(self._seal, {"fingerprint": fingerprint})
         self.run()
         missing = [name for name in self.outputs if not (self.folder / name).is_file()]
         if missing:
             raise TrainingError(f"stage {self.name} did not write {', '.join(missing)}")
-        write_json(self._seal, {"fingerprint": self.fingerprint(), "outputs": self._output_digests()})
+        write_json(self._seal, {"fingerprint": fingerprint, "outputs": self._output_digests()})
         announce(f"{self.name}: done")
 
     @property
@@ -107,7 +112,7 @@ def _input_digest(path: Path) -> str:
     try:
         return file_digest(path)
     except OSError as error:
-        raise InputError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+        raise InputError(f"{path}: {reason(error)}") from None
 
 
 def _read_seal(path: Path) -> dict[str, Any]:

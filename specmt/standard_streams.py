@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
-from specmt.errors import InputError, ReaderGoneError
+from specmt.errors import InputError, ReaderGoneError, reason
 
 _NAME = "standard output"
 
@@ -50,7 +50,7 @@ def _named() -> Iterator[None]:
     except BrokenPipeError:
         raise ReaderGoneError from None
     except OSError as error:
-        raise InputError(f"{_NAME}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+        raise InputError(f"{_NAME}: cannot be written: {reason(error)}") from None
 
 
 def prepare() -> None:

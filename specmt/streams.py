@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from select import select
 from typing import Generic, Protocol, TypeVar
 
 from specmt.errors import InputError, SpecmtError
@@ -21,7 +22,10 @@ class ByteStream(Protocol):
     """What lines are read from: best an unbuffered file, whose reads can be left behind when the program ends."""
 
     def read(self, size: int, /) -> bytes | None:
-        """At most `size` bytes, as soon as there are any; none at the end."""
+        """At most `size` bytes, as soon as there are any; none at the end. None: does not block, and has none yet."""
+
+    def fileno(self) -> int:
+        """What to wait for then."""
 
 
 class LineStream(Generic[T]):
@@ -123,7 +127,7 @@ class LineStream(Generic[T]):
 def _lines(stream: ByteStream) -> Iterator[bytes]:
     """Lines with their ends; the last may have none."""
     begun: list[bytes] = []
-    while data := stream.read(_CHUNK):
+    while data := _next_bytes(stream):
         first, *rest = data.split(b"\n")
         begun.append(first)
         for part in rest:
@@ -132,3 +136,9 @@ def _lines(stream: ByteStream) -> Iterator[bytes]:
     last = b"".join(begun)
     if last:
         yield last
+
+
+def _next_bytes(stream: ByteStream) -> bytes:
+    while (data := stream.read(_CHUNK)) is None:
+        select([stream], [], [])
+    return data

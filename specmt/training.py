@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specmt import corpus, shortlist
 from specmt.architecture import Architecture
-from specmt.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, load_bundle, write_bundle
+from specmt.bundle import MANIFEST, TOKENIZER, WEIGHTS, DecodingDefaults, load_bundle, write_bundle
 from specmt.config import Config, CorpusConfig, OptimizerConfig, SampleConfig, Samples
 from specmt.corpus import Pair
 from specmt.distillation import Decoding, Ids, translate_in_shards
@@ -99,9 +99,14 @@ class Pipeline:
             needs=(distilled,),
         )
         exported = self._stage(
-            "export", self._export, ("bundle/manifest.json",), (config.export, config.name), needs=(drafter,)
+            "export",
+            self._export,
+            [f"bundle/{name}" for name in (MANIFEST, TOKENIZER, WEIGHTS)],
+            (config.export, config.name),
+            needs=(drafter,),
         )
-        evaluated = self._stage("evaluate", self._evaluate, ("evaluation.json",), needs=(exported,))
+        finished = f"../{self.bundle.name}/{MANIFEST}"  # the bundle with its scores stands beside the stages
+        evaluated = self._stage("evaluate", self._evaluate, ("evaluation.json", finished), needs=(exported,))
         return tokenizer, binarised, verifier, *refinement, distilled, drafter, exported, evaluated
 
     def run(self, only: str | None = None, restart: bool = False) -> Path:

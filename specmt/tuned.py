@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from platformdirs import user_cache_path
 
-from specmt.errors import InputError
+from specmt.errors import InputError, reason
 from specmt.files import write_json
 from specmt.machine import cpu_model
 
@@ -66,7 +66,7 @@ def store(key: Key, tuned: Tuned) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, {"format_version": _FORMAT_VERSION, **asdict(key), **asdict(tuned)})
     except OSError as error:
-        raise InputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+        raise InputError(f"{path}: cannot be written: {reason(error)}") from None
     return path
 
 

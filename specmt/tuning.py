@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from specmt.corpus import decode_line
+from specmt.corpus import decode_line, evenly_spread
 from specmt.decoding import Flight, Greedy, Iteration, Request, Speculative, Strategy
 from specmt.engines.base import AnyEngine
 from specmt.errors import InputError
@@ -113,7 +113,7 @@ def counted_emission(translator: Translator, lines: Sequence[str], source: str) 
     Raises:
         InputError: all lines are blank.
     """
-    requests = _spread(requests_of(translator, lines), COUNTED_SENTENCES)
+    requests = evenly_spread(requests_of(translator, lines), COUNTED_SENTENCES)
     means = []
     for length in range(1, translator.engine.max_draft_length + 1):
         done = _decode(translator.engine, requests, Speculative(length, beta=1, tau=0.0), time.perf_counter)
@@ -177,7 +177,7 @@ def tune(
 
     Then the fastest length and `ar` with more and more rows in flight, until `ar` is faster.
     """
-    requests = _spread(requests, TIMED_SENTENCES)
+    requests = evenly_spread(requests, TIMED_SENTENCES)
     longest = min(engine.max_draft_length, len(emission.by_draft_length))
     strategies: dict[int, Strategy] = {0: Greedy()}
     strategies |= {length: Speculative(length, beta=1, tau=0.0) for length in range(1, longest + 1)}
@@ -251,9 +251,3 @@ def _decode(engine: AnyEngine, requests: Sequence[Request], strategy: Strategy, 
             for hypothesis in flight.land():
                 iterations += hypothesis.iterations
     return _Decoded(iterations, seconds)
-
-
-def _spread(requests: Sequence[Request], count: int) -> list[Request]:
-    """`count` of the requests, or all if there are fewer, evenly spread."""
-    count = min(count, len(requests))
-    return [requests[place * len(requests) // count] for place in range(count)]

@@ -10,8 +10,10 @@ import bench_passes
 import benchmark_systems
 import pytest
 import write_benchmarks
-from benchmarking import Options, Results, rotated, spread, with_range
+from benchmarking import Options, Results, rotated, with_range
 from write_benchmarks import filled
+
+from specmt.corpus import evenly_spread
 
 ROOT = Path(__file__).parent.parent
 
@@ -58,7 +60,7 @@ def test_turns_change_from_round_to_round_and_miss_nobody() -> None:
 
 def test_a_slow_systems_lines_are_among_the_others_at_even_steps() -> None:
     lines = list(range(1000))
-    assert spread(lines, 50) == spread(lines, 250)[::5]
+    assert evenly_spread(lines, 50) == evenly_spread(lines, 250)[::5]
 
 
 def test_the_range_stands_beside_the_median() -> None:

@@ -270,7 +270,11 @@ def test_the_command_converts_and_translate_says_that_there_is_no_drafter(plain:
     assert text.split("\n") == [*expected, ""]
     status, text, said = run("explain", "w5", "-m", bundle)
     assert (status, text) == (2, "")
-    assert said == "specmt: this model has no drafter: it decodes with --strategy ar only\n"
+    assert said == "specmt: this model has no drafter: it decodes with --strategy ar or replay\n"
+    assert run("tune", bundle)[::2] == (1, f"specmt: {bundle}: has no drafter: there is no draft length to tune\n")
+    files = ("--source", tmp_path / "text.de", "--reference", tmp_path / "text.de", "--repeats", 1, "--json")
+    status, evaluated, _ = run("eval", "-m", bundle, *files)
+    assert [one["strategy"] for one in json.loads(evaluated)["results"]] == ["ar", "beam5"]
 
 
 def test_options_that_say_nothing_are_one_line() -> None:

@@ -176,6 +176,10 @@ def test_a_finished_run_is_skipped_and_a_changed_setting_redoes_only_what_follow
     shutil.copytree(run_folder, copy)
     again = specmt(*train_arguments(copy)).stderr.decode()
     assert [line.split(" ", 2)[2] for line in again.splitlines()] == [f"{stage}: up to date" for stage in STAGES]
+    shutil.rmtree(copy / "bundle")
+    restored = specmt(*train_arguments(copy)).stderr.decode()
+    assert "export: up to date" in restored and "evaluate: done" in restored
+    assert (copy / "bundle" / "manifest.json").is_file()
     changed = specmt(*train_arguments(copy, "export.beta=2")).stderr.decode()
     assert "drafter: up to date" in changed and "export: done" in changed
     assert json.loads((copy / "bundle" / "manifest.json").read_text())["decoding"]["beta"] == 2

@@ -86,7 +86,7 @@ def test_sources_and_references_must_be_line_aligned() -> None:
         evaluate(scripted_translator(ScriptedEngine()), ["a", "b"], ["a"], ["ar"], 1)
 
 
-@pytest.mark.parametrize("lines", [[], ["", "  "]])
+@pytest.mark.parametrize("lines", [[], ["", "  "], ["漢字", "☺"]])
 def test_a_text_without_sentences_is_refused(lines: list[str]) -> None:
     with pytest.raises(InputError, match="nothing to evaluate"):
         evaluate(scripted_translator(ScriptedEngine()), lines, lines, ["ar"], 1)

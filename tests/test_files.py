@@ -138,21 +138,16 @@ def test_a_folder_already_moved_away_is_moved_back_when_the_new_one_cannot_take_
     assert names(tmp_path) == ["model"]
 
 
-@pytest.mark.parametrize("left_over", ["a file", "a folder"])
-def test_what_a_killed_run_left_behind_is_written_over(tmp_path: Path, left_over: str) -> None:
+def test_two_programs_that_write_the_same_path_each_write_it_whole(tmp_path: Path) -> None:
     path = tmp_path / "out.txt"
-    with atomic_path(path) as temporary:
-        rest = temporary
-        temporary.write_text("first")
-    if left_over == "a file":
-        rest.write_text("half of a longer text")
-    else:
-        rest.mkdir()
-        (rest / "half").touch()
-    with atomic_path(path) as temporary:
-        assert not temporary.exists()
-        temporary.write_text("second")
-    assert path.read_text() == "second"
+    with atomic_path(path) as first:
+        first.write_text("first, ")
+        with atomic_path(path) as second:
+            second.write_text("second")
+        assert path.read_text() == "second"
+        with first.open("a") as stream:
+            stream.write("to its end")
+    assert path.read_text() == "first, to its end"
     assert names(tmp_path) == ["out.txt"]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +12,8 @@ import pytest
 from pairs import TINY, write_tiny_bundle
 from typer.testing import CliRunner
 
-from specmt import diagnosis
-from specmt.bundle import BUNDLED_MODEL, GRAPHS, RANGES, load_bundle
+from specmt import BUNDLED_MODEL, diagnosis
+from specmt.bundle import GRAPHS, RANGES, load_bundle
 from specmt.cli import app
 from specmt.engines import native_library
 from specmt.engines.native_library import LEVELS
@@ -36,7 +38,7 @@ def test_info_says_what_the_manifest_says_and_adds_sizes(bundle: Path) -> None:
     sizes = {file.name: file.stat().st_size for file in bundle.iterdir()}
     assert {name: file["bytes"] for name, file in described["files"].items()} == sizes
     assert described["bytes"] == sum(sizes.values())
-    assert (described["strategies"], described["engines"]) == (["spec", "ar"], ["torch"])
+    assert (described["strategies"], described["engines"]) == (["spec", "replay", "ar"], ["torch"])
     assert described["files"]["model.safetensors"]["sha256"] == manifest["files"]["model.safetensors"]
 
 
@@ -123,6 +125,16 @@ def test_doctor_names_a_required_package_that_is_missing(monkeypatch: pytest.Mon
     found = diagnosis.diagnose(BUNDLED_MODEL)
     assert found.problems == ("safetensors is not installed: pip install safetensors",)
     assert not found.ok
+
+
+@pytest.mark.parametrize("package", ["numpy", "sentencepiece", "sentencex", "safetensors"])
+def test_doctor_runs_without_what_it_looks_for(package: str) -> None:
+    hidden = f"import sys; sys.modules[{package!r}] = None; sys.argv = ['specmt', 'doctor']"
+    code = f"{hidden}; from specmt.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"self-test: FAILED: import of {package} halted" in done.stdout
+    assert "something is broken" in done.stdout
 
 
 def test_cpu_features_are_unknown_where_the_system_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,29 @@ def test_two_runs_at_a_time_are_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="another run is writing it"):
             resume(target, ["b\n"])
     assert target.read_bytes() == b"a\n"
+
+
+def test_a_run_that_is_refused_changes_nothing_of_the_one_that_is_writing(tmp_path: Path) -> None:
+    target, others = tmp_path / "out.en", {**OPTIONS, "beam": 3}
+    with resumable_file(target, Resumable(1, OPTIONS, None)):
+        refused = resumable_file(target, Resumable(1, others, None))
+        with pytest.raises(InputError, match="another run is writing it"), refused:
+            pass
+    with resumable_file(target, Resumable(1, OPTIONS, None)) as output:
+        assert output.finished_before == 0
+
+
+def test_a_slow_reader_of_a_pipe_that_does_not_block_gets_everything() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    text, found = "x" * 500_000 + "\n", []
+    with os.fdopen(reading, "rb") as source:
+        reader = threading.Thread(target=lambda: found.append(source.read()))
+        with io.FileIO(writing, "wb") as stream:
+            reader.start()
+            Output(stream, "out.en").write(text)
+        reader.join()
+    assert found == [text.encode()]
 
 
 def test_more_output_than_input_is_an_error() -> None:

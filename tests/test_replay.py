@@ -34,19 +34,20 @@ from scripted import (
 )
 from typer.testing import CliRunner
 
-from specmt.bundle import BUNDLED_MODEL
+from specmt import BUNDLED_MODEL
 from specmt.cli import app
 from specmt.decoding import Greedy, Hypothesis, Plan, Request, Speculative, decode
 from specmt.engines.base import AnyEngine, Candidates, IntArray, Size
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import EngineError, UsageError
 from specmt.evaluation import evaluate
+from specmt.inputs import ReproducibleLine
 from specmt.loading import load_translator
 from specmt.replay import FixedSpeculative, Replay
 from specmt.replay_explanation import explain, render
 from specmt.reporting import render as render_evaluation
 from specmt.settings import DecodingSettings
-from specmt.translator import ReproducibleLine, Translator
+from specmt.translator import Translator
 from specmt.vocabulary import EOS_ID
 
 ROOT = Path(__file__).parent.parent
@@ -134,6 +135,21 @@ def test_counters_count_what_is_replaced_and_what_is_forgotten_behind_it() -> No
         (2, 2, 2),
         (5, 5, 5),
     ]
+
+
+def test_what_a_guard_cuts_off_counts_neither_as_drafted_nor_as_accepted() -> None:
+    class Stuttering(ScriptedEngine):
+        """Says the same token for ever."""
+
+        def verify(self, rows: ScriptedRows, token_ids: IntArray, beta: int) -> Candidates:
+            candidates = super().verify(rows, token_ids, beta)
+            candidates.ids[:, :, 0] = FIRST_PIECE_ID
+            return candidates
+
+    asked = Request(0, [FIRST_PIECE_ID, EOS_ID], 100, reproducible=True, source_repeats=1)
+    hypothesis = decoded(Stuttering(), [asked], Replay(16, 1), batch_size=1)[0]
+    assert hypothesis.runaway and len(hypothesis.ids) == 24
+    assert [(one.drafted, one.accepted, len(one.emitted)) for one in hypothesis.iterations] == [(16,) * 3, (8,) * 3]
 
 
 def test_rows_that_do_not_ask_for_it_are_not_replayed_in_a_shared_batch() -> None:

@@ -110,6 +110,8 @@ def test_settings_that_contradict_one_another_are_usage_errors(changes: dict[str
         {"strategy": "ar", "beam": 0},
         {"strategy": "ar", "n_best": 0},
         {"length_penalty": float("nan")},
+        {"length_penalty": 1000.0},
+        {"length_penalty": -1000.0},
     ],
     ids=str,
 )

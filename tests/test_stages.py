@@ -102,6 +102,17 @@ def test_an_input_written_anew_with_the_same_bytes_changes_nothing(bench: Bench)
     assert bench.complete(bench.stage("a")) == UP_TO_DATE
 
 
+def test_an_input_changed_while_the_stage_runs_makes_it_run_again(bench: Bench) -> None:
+    stage = bench.stage("a")
+
+    def run() -> None:
+        stage.run()
+        bench.corpus.write_text("changed meanwhile\n")
+
+    bench.complete(replace(stage, run=run))
+    assert bench.complete(stage) == MOVED
+
+
 def test_two_inputs_of_the_same_name_both_count(bench: Bench) -> None:
     inputs = []
     for folder in ("news", "talks"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import threading
+import time
 
 import pytest
 from hypothesis import given
@@ -49,6 +50,19 @@ def test_every_line_comes_out_once_and_in_order(lines: list[bytes], limit: int, 
 
 def test_a_last_line_without_an_end_counts() -> None:
     assert lines_of(LineStream(io.BytesIO(b"eins\nzwei"), "input", raw)) == [b"eins\n", b"zwei"]
+
+
+def test_a_pipe_that_does_not_block_is_waited_for() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    with io.FileIO(reading) as source:
+        stream = LineStream(source, "standard input", raw)
+        time.sleep(0.05)  # nothing is there yet
+        os.write(writing, b"a\nb")
+        time.sleep(0.05)
+        os.write(writing, b"c\n")
+        os.close(writing)
+        assert lines_of(stream) == [b"a\n", b"bc\n"]
 
 
 def test_lines_are_numbered_from_one() -> None:

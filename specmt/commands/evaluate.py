@@ -6,11 +6,11 @@ import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specmt.bundle import BUNDLED_MODEL
+from specmt import BUNDLED_MODEL
 from specmt.cli_options import (
     BetaOption,
     DeviceOption,
@@ -26,7 +26,12 @@ from specmt.cli_options import (
 from specmt.commands.from_options import load
 from specmt.errors import InputError, UsageError
 
-DEFAULT_STRATEGIES = "ar,beam5,spec-strict,spec"
+if TYPE_CHECKING:
+    from specmt.translator import Translator
+
+
+def _default_strategies(translator: Translator) -> list[str]:
+    return ["ar", "beam5", *(["spec-strict", "spec"] if translator.has_drafter else [])]
 
 
 def evaluate(
@@ -34,9 +39,12 @@ def evaluate(
     reference: Annotated[Path, typer.Option(help="Its translation, line by line.")],
     model: ModelOption = BUNDLED_MODEL,
     strategies: Annotated[
-        str,
-        typer.Option(help="Of ar, beamN, replay, spec-strict, spec, spec-reproducible; separated by commas."),
-    ] = DEFAULT_STRATEGIES,
+        str | None,
+        typer.Option(
+            help="Of ar, beamN, replay, spec-strict, spec, spec-reproducible; separated by commas.",
+            show_default="ar,beam5, and with a drafter spec-strict,spec",
+        ),
+    ] = None,
     draft_length: DraftLengthOption = None,
     beta: BetaOption = None,
     tau: TauOption = None,
@@ -74,7 +82,7 @@ def evaluate(
         translator,
         [pair.source for pair in pairs],
         [pair.target for pair in pairs],
-        [name.strip() for name in strategies.split(",")],
+        [name.strip() for name in strategies.split(",")] if strategies else _default_strategies(translator),
         batch_size=batch_size,
         repeats=repeats,
         report=partial(typer.echo, err=True),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specmt.bundle import BUNDLED_MODEL
+from specmt import BUNDLED_MODEL
 from specmt.cli_options import (
     BetaOption,
     DeviceOption,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from specmt.bundle import BUNDLED_MODEL
+from specmt import BUNDLED_MODEL
 from specmt.cli_options import ReportFormat
 
 FormatOption = Annotated[ReportFormat, typer.Option("--format", help="For people, or one JSON object.")]

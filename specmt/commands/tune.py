@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specmt.bundle import BUNDLED_MODEL
+from specmt import BUNDLED_MODEL
 from specmt.cli_options import DeviceOption, EngineName, EngineOption, Precision, PrecisionOption, ReportFormat
 from specmt.commands.from_options import load
 from specmt.errors import InputError
@@ -49,6 +49,8 @@ def tune(
 
     model = load_bundle(bundle)
     translator = load(bundle, engine, device, precision, threads)
+    if not translator.has_drafter:
+        raise InputError(f"{bundle}: has no drafter: there is no draft length to tune")
     lines = _lines(model, source)
     requests = tuning.requests_of(translator, lines) if lines is not None else tuning.made_up_requests(translator)
     found = tuning.tune(translator.engine, requests, _emission(translator, model, source, lines), rounds)

@@ -19,7 +19,6 @@ _KEEP_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(8 << 30),
     "MALLOC_TOP_PAD_": str(256 << 20),
 }
-_LAST_LINES = 5
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ def run(arguments: list[str], threads: int, log: Path, report: Callable[[Progres
     """Run the trainer to its end, logging to a file; on any exception here the trainer is stopped and waited for.
 
     Raises:
-        TrainingError: fairseq failed; the message ends with the last line of its log.
+        TrainingError: fairseq failed; the message has the last line of its log, and says where that is.
     """
     environment = {**os.environ, **_KEEP_MEMORY, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "specmt.fairseq_backend.train", *arguments]
@@ -117,11 +116,11 @@ def run(arguments: list[str], threads: int, log: Path, report: Callable[[Progres
         )
         try:
             assert process.stdout is not None
-            tail: list[str] = []
+            last = "no output"
             for line in process.stdout:
                 log_file.write(line)
                 log_file.flush()
-                tail = [*tail, line.strip()][-_LAST_LINES:]
+                last = line.strip() or last
                 for progress in parse_progress(line):
                     report(progress)
             status = process.wait()
@@ -130,7 +129,7 @@ def run(arguments: list[str], threads: int, log: Path, report: Callable[[Progres
                 process.terminate()
                 process.wait()
     if status:
-        raise TrainingError(f"fairseq ended with status {status}: {tail[-1] if tail else 'no output'} (log: {log})")
+        raise TrainingError(f"fairseq ended with status {status}: {last} (log: {log})")
 
 
 def parse_progress(line: str) -> Iterator[Progress]:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from specmt.architecture import ACTIVATIONS, Architecture
-from specmt.errors import InputError
+from specmt.errors import InputError, reason
 from specmt.fairseq_backend.safe_types import meter_types, settings_types
 from specmt.positions import SOURCE_POSITIONS, TARGET_POSITIONS
 from specmt.vocabulary import PAD_ID
@@ -91,7 +91,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         with torch.serialization.safe_globals(allowed):
             state = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
-        raise InputError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+        raise InputError(f"{path}: {reason(error)}") from None
     except pickle.UnpicklingError as error:
         found = re.search(r"GLOBAL (\S+)", str(error))
         what = f"it holds {found[1]}" if found else "it is damaged, or no checkpoint"
