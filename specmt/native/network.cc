@@ -12,28 +12,76 @@ constexpr int kFirstPosition = 2;  // fairseq's: positions count from the paddin
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 constexpr int kTabledPositions = 256;
 
-const Stored& matrix_of(const Tensors& tensors, const std::string& name) {
-  return tensors.matrices.at(name + ".weight");
-}
+// Makes the parts of a network of a bundle's tensors.
+struct Parts {
+  const Tensors& tensors;
+  int width, stride;
 
-// A matrix and its bias, where it has one.
-Stored linear(const Tensors& tensors, const std::string& name) {
-  Stored stored = matrix_of(tensors, name);
-  const auto bias = tensors.vectors.find(name + ".bias");
-  if (bias != tensors.vectors.end()) stored.bias = bias->second;
-  return stored;
-}
+  const Stored& matrix(const std::string& name) const { return tensors.matrices.at(name + ".weight"); }
 
-Quantiser quantiser(const Tensors& tensors, const std::string& reader) {
-  return tensors.quantisers.at(reader + ".weight");
-}
+  Quantiser quantiser(const std::string& reader) const { return tensors.quantisers.at(reader + ".weight"); }
 
-Norm norm(const Tensors& tensors, const std::string& name, int width, int stride) {
-  Norm norm{std::vector<float>(stride), std::vector<float>(stride)};
-  std::copy_n(tensors.vectors.at(name + ".weight"), width, norm.weight.begin());
-  std::copy_n(tensors.vectors.at(name + ".bias"), width, norm.bias.begin());
-  return norm;
-}
+  // A matrix and its bias, where it has one.
+  Stored linear(const std::string& name) const {
+    Stored stored = matrix(name);
+    const auto bias = tensors.vectors.find(name + ".bias");
+    if (bias != tensors.vectors.end()) stored.bias = bias->second;
+    return stored;
+  }
+
+  Norm norm(const std::string& name) const {
+    Norm norm{std::vector<float>(stride), std::vector<float>(stride)};
+    std::copy_n(tensors.vectors.at(name + ".weight"), width, norm.weight.begin());
+    std::copy_n(tensors.vectors.at(name + ".bias"), width, norm.bias.begin());
+    return norm;
+  }
+
+  Attention attention(const std::string& name, const std::vector<std::string>& inputs) const {
+    const Quantiser reads = quantiser(name + ".q_proj"), writes = quantiser(name + ".out_proj");
+    std::vector<Stored> in;
+    for (const std::string& input : inputs) in.push_back(linear(name + "." + input + "_proj"));
+    return {norm(name + "_layer_norm"), reads, writes, Product(in, reads),
+            Product({linear(name + ".out_proj")}, writes)};
+  }
+
+  Attention self_attention(const std::string& layer) const { return attention(layer + ".self_attn", {"q", "k", "v"}); }
+
+  FeedForward feed_forward(const std::string& layer) const {
+    const Quantiser reads = quantiser(layer + ".fc1"), inner = quantiser(layer + ".fc2");
+    return {norm(layer + ".final_layer_norm"), reads, inner, Product({linear(layer + ".fc1")}, reads),
+            Product({linear(layer + ".fc2")}, inner)};
+  }
+
+  std::vector<DecoderLayer> decoder_layers(const std::string& stack, int64_t count) const {
+    std::vector<DecoderLayer> layers;
+    for (int64_t i = 0; i < count; ++i) {
+      const std::string layer = layer_name(stack, i);
+      layers.push_back({self_attention(layer), attention(layer + ".encoder_attn", {"q"}), feed_forward(layer)});
+    }
+    return layers;
+  }
+
+  // Keys and values of each layer's attention `name`, one below the other.
+  std::vector<Stored> keys_and_values(const std::string& stack, int64_t count, const std::string& name) const {
+    std::vector<Stored> matrices;
+    for (int64_t i = 0; i < count; ++i)
+      for (const char* input : {"k_proj", "v_proj"})
+        matrices.push_back(linear(layer_name(stack, i) + "." + name + "." + input));
+    return matrices;
+  }
+
+  // Of the matrix `own`, or of `general` where it is not there.
+  Output output(const std::string& own, const std::string& general, const Quantiser& reads) const {
+    const bool has_own = tensors.matrices.count(own + ".weight") > 0;
+    Output output{reads, Product({matrix(has_own ? own : general)}, reads, kNone)};
+    if (tensors.ids.count(own + ".ids")) output.ids = tensors.ids.at(own + ".ids");
+    return output;
+  }
+
+  static std::string layer_name(const std::string& stack, int64_t index) {
+    return stack + ".layers." + std::to_string(index);
+  }
+};
 
 // `from` and `to` may be the same line.
 void normalise(const float* from, int width, int stride, const Norm& norm, float* to) {
@@ -204,92 +252,47 @@ void best_places(float* scores, int size, int count, Selection& space, int* plac
 
 Network::Network(const Architecture& architecture, const Tensors& tensors)
     : shape_(architecture), stride_(rounded_up(int(architecture.width), kGroup)) {
-  const int width = int(shape_.width);
-  const auto named_norm = [&](const std::string& name) { return norm(tensors, name, width, stride_); };
-  const auto self_attention = [&](const std::string& layer) {
-    const std::string name = layer + ".self_attn";
-    const Quantiser reads = quantiser(tensors, name + ".q_proj"), writes = quantiser(tensors, name + ".out_proj");
-    const std::vector<Stored> inputs = {linear(tensors, name + ".q_proj"), linear(tensors, name + ".k_proj"),
-                                        linear(tensors, name + ".v_proj")};
-    return Attention{named_norm(name + "_layer_norm"), reads, writes, Product(inputs, reads),
-                     Product({linear(tensors, name + ".out_proj")}, writes)};
-  };
-  const auto cross_attention = [&](const std::string& layer) {
-    const std::string name = layer + ".encoder_attn";
-    const Quantiser reads = quantiser(tensors, name + ".q_proj"), writes = quantiser(tensors, name + ".out_proj");
-    return Attention{named_norm(name + "_layer_norm"), reads, writes,
-                     Product({linear(tensors, name + ".q_proj")}, reads),
-                     Product({linear(tensors, name + ".out_proj")}, writes)};
-  };
-  const auto feed_forward = [&](const std::string& layer) {
-    const Quantiser reads = quantiser(tensors, layer + ".fc1"), inner = quantiser(tensors, layer + ".fc2");
-    return FeedForward{named_norm(layer + ".final_layer_norm"), reads, inner,
-                       Product({linear(tensors, layer + ".fc1")}, reads),
-                       Product({linear(tensors, layer + ".fc2")}, inner)};
-  };
-  const auto decoder_layers = [&](const std::string& stack, int64_t count) {
-    std::vector<DecoderLayer> layers;
-    for (int64_t i = 0; i < count; ++i) {
-      const std::string layer = stack + ".layers." + std::to_string(i);
-      layers.push_back({self_attention(layer), cross_attention(layer), feed_forward(layer)});
-    }
-    return layers;
-  };
+  const Parts parts{tensors, int(shape_.width), stride_};
   for (int64_t i = 0; i < shape_.encoder_layers; ++i) {
-    const std::string layer = "verifier.encoder.layers." + std::to_string(i);
-    encoder_.push_back({self_attention(layer), feed_forward(layer)});
+    const std::string layer = Parts::layer_name("verifier.encoder", i);
+    encoder_.push_back({parts.self_attention(layer), parts.feed_forward(layer)});
   }
-  decoder_ = decoder_layers("verifier.decoder", shape_.decoder_layers);
-  drafter_ = decoder_layers("drafter", shape_.drafter_layers);
-  if (shape_.encoder_final_norm) encoder_norm_ = named_norm("verifier.encoder.layer_norm");
-  if (shape_.decoder_final_norm) decoder_norm_ = named_norm("verifier.decoder.layer_norm");
+  decoder_ = parts.decoder_layers("verifier.decoder", shape_.decoder_layers);
+  drafter_ = parts.decoder_layers("drafter", shape_.drafter_layers);
+  if (shape_.encoder_final_norm) encoder_norm_ = parts.norm("verifier.encoder.layer_norm");
+  if (shape_.decoder_final_norm) decoder_norm_ = parts.norm("verifier.decoder.layer_norm");
 
-  std::vector<Stored> memory, prefix;
-  const auto add_key_value = [&](std::vector<Stored>& to, const std::string& name) {
-    to.push_back(linear(tensors, name + ".k_proj"));
-    to.push_back(linear(tensors, name + ".v_proj"));
-  };
-  for (int64_t i = 0; i < shape_.decoder_layers; ++i)
-    add_key_value(memory, "verifier.decoder.layers." + std::to_string(i) + ".encoder_attn");
-  for (int64_t i = 0; i < shape_.drafter_layers; ++i) {
-    const std::string layer = "drafter.layers." + std::to_string(i);
-    add_key_value(memory, layer + ".encoder_attn");
-    add_key_value(prefix, layer + ".prefix_attn");
-  }
-  reads_memory_ = quantiser(tensors, "verifier.decoder.layers.0.encoder_attn.k_proj");
+  std::vector<Stored> memory = parts.keys_and_values("verifier.decoder", shape_.decoder_layers, "encoder_attn");
+  for (const Stored& matrix : parts.keys_and_values("drafter", shape_.drafter_layers, "encoder_attn"))
+    memory.push_back(matrix);
+  reads_memory_ = parts.quantiser("verifier.decoder.layers.0.encoder_attn.k_proj");
   memory_ = Product(memory, reads_memory_);
 
-  embeddings_ = matrix_of(tensors, "embeddings");
-  source_embeddings_ = shape_.source_vocabulary_size ? matrix_of(tensors, "source_embeddings") : embeddings_;
-  embedding_scale_ = shape_.scaled_embeddings ? float(std::sqrt(double(width))) : 1;
+  embeddings_ = parts.matrix("embeddings");
+  source_embeddings_ = shape_.source_vocabulary_size ? parts.matrix("source_embeddings") : embeddings_;
+  embedding_scale_ = shape_.scaled_embeddings ? float(std::sqrt(double(shape_.width))) : 1;
   const std::string general = shape_.tied_output ? "embeddings" : "output";
-  const auto output = [&](const std::string& own, const Quantiser& reads) {
-    const bool has_own = tensors.matrices.count(own + ".weight") > 0;
-    Output output{reads, Product({matrix_of(tensors, has_own ? own : general)}, reads, kNone)};
-    if (tensors.ids.count(own + ".ids")) output.ids = tensors.ids.at(own + ".ids");
-    return output;
-  };
   if (shape_.drafter_layers) {
-    reads_states_ = quantiser(tensors, "drafter.layers.0.prefix_attn.k_proj");
-    reads_gate_ = quantiser(tensors, "drafter.bigram_gate");
-    prefix_ = Product(prefix, reads_states_);
-    gate_ = Product({matrix_of(tensors, "drafter.bigram_gate")}, reads_gate_);
-    draft_output_ = output("drafter.output", reads_gate_);
-    drafter_norm_ = named_norm("drafter.layer_norm");
-    slots_ = matrix_of(tensors, "drafter.slots");
-    bigram_left_ = matrix_of(tensors, "drafter.bigram_left");
-    bigram_right_ = matrix_of(tensors, "drafter.bigram_right");
+    reads_states_ = parts.quantiser("drafter.layers.0.prefix_attn.k_proj");
+    reads_gate_ = parts.quantiser("drafter.bigram_gate");
+    prefix_ = Product(parts.keys_and_values("drafter", shape_.drafter_layers, "prefix_attn"), reads_states_);
+    gate_ = Product({parts.matrix("drafter.bigram_gate")}, reads_gate_);
+    draft_output_ = parts.output("drafter.output", general, reads_gate_);
+    drafter_norm_ = parts.norm("drafter.layer_norm");
+    slots_ = parts.matrix("drafter.slots");
+    bigram_left_ = parts.matrix("drafter.bigram_left");
+    bigram_right_ = parts.matrix("drafter.bigram_right");
   } else {
-    reads_states_ = quantiser(tensors, tensors.matrices.count("output.weight") ? "output" : general);
+    reads_states_ = parts.quantiser(tensors.matrices.count("output.weight") ? "output" : general);
   }
-  output_ = output("output", reads_states_);
+  output_ = parts.output("output", general, reads_states_);
 
   source_positions_ = position_table(tensors, "source_positions", shape_.source_positions);
   target_positions_ = position_table(tensors, "target_positions", shape_.target_positions);
 }
 
 Positions Network::position_table(const Tensors& tensors, const std::string& name, bool learned) const {
-  const Stored stored = learned ? matrix_of(tensors, name) : Stored{};
+  const Stored stored = learned ? tensors.matrices.at(name + ".weight") : Stored{};
   const int count = learned ? stored.outputs : kTabledPositions;
   Positions positions{std::vector<float>(size_t(count) * stride_), learned};
   for (int place = 0; place < count; ++place) {
@@ -537,7 +540,7 @@ float* Network::drafted(Row* const* rows, const int64_t* lengths, int count, con
                   false, x, space);
   uint8_t* bytes = space.bytes.get(size_t(total) * stride_);
   read(x + size_t(count) * stride_, lines, drafter_norm_, true, reads_gate_, bytes, space);
-  const int rank = gate_.padded_outputs(), size = draft_output_.product.padded_outputs();
+  const int size = draft_output_.product.padded_outputs();
   gate_.write(bytes, lines, gates);
   float* scores = space.wide.get(size_t(lines) * size);
   draft_output_.product.write(bytes, lines, scores);

@@ -138,8 +138,6 @@ class Network {
   // Throws std::out_of_range where a tensor is missing.
   Network(const Architecture& architecture, const Tensors& tensors);
 
-  const Architecture& architecture() const { return shape_; }
-
   // A row for each of `count` sources, whose ids lie one behind the other; the caller deletes it.
   void encode(const int64_t* ids, const int64_t* lengths, int count, Row** rows) const;
 

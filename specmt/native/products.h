@@ -107,7 +107,6 @@ class Product {
       for (int row = 0; row < matrix.outputs; ++row, ++output) pack(matrix, row, output, quantiser);
   }
 
-  int outputs() const { return outputs_; }
   int padded_outputs() const { return groups_ * kGroup; }
   int depth() const { return depth_; }
 
