@@ -12,14 +12,17 @@ import re
 import sys
 from collections import Counter
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 
-from specmt.bundle import BUNDLED_MODEL
+from specmt import BUNDLED_MODEL
+from specmt.inputs import text_parser
 from specmt.loading import load_translator
 from specmt.protection.protection import Protection
 from specmt.protection.spans import KINDS
 from specmt.protection.terminology import read_terminology
 from specmt.settings import DecodingSettings
+from specmt.streams import LineStream
 from specmt.translation import Translation
 from specmt.translator import Translator
 
@@ -82,8 +85,9 @@ def translate(
     """Translations of the lines, protected or not."""
     terminology = read_terminology(DATA / "protection.terms.tsv") if protected else None
     protection = Protection(translator.vocabulary, KINDS if protected else (), terminology)
-    chunks = [[line.source for line in lines]]
-    return list(protection.translate(chunks, lambda some: translator.translate_chunks(some, settings, 32)))
+    text = "".join(f"{line.source}\n" for line in lines)
+    stream = LineStream(BytesIO(text.encode()), str(DATA), text_parser(str(DATA)))
+    return list(translator.translate_stream(stream, settings, batch_size=32, wrapper=protection))
 
 
 def main() -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from specmt.admission import Admission, Gate
-from specmt.alignment import Aligner, Pairs
-from specmt.assembly import Board, Line, Part, Rendered, translated, word_places
+from specmt.alignment import Aligner
+from specmt.assembly import Board, Line, Part, translated
 from specmt.beam import beam_search
 from specmt.bundle import DecodingDefaults
 from specmt.decoding import (
@@ -26,7 +26,8 @@ from specmt.decoding import (
 from specmt.engines.base import AnyEngine
 from specmt.errors import InputError, UsageError
 from specmt.guards import repeats
-from specmt.inputs import InputLine
+from specmt.inputs import InputLine, ReproducibleLine
+from specmt.line_alignment import LineAligner
 from specmt.replay import FixedSpeculative, Replay
 from specmt.segmentation import Segment, Segmenter, whole
 from specmt.settings import DecodingSettings
@@ -61,12 +62,6 @@ class Limits:
     """End-of-sentence not counted."""
     target: int | None = None
     """End-of-sentence counted."""
-
-
-class ReproducibleLine(str):
-    """A line whose translation must not depend on what is decoded beside it, among lines that do not ask for that."""
-
-    __slots__ = ()
 
 
 class Translator:
@@ -178,9 +173,15 @@ class Translator:
         """
         settings = settings.checked(self.engine)
         board = self._board(settings, first)
+        unaligned = replace(settings, align=False)  # what comes of it goes through `_aligned_anew`
         wrapping = Wrapping(
-            wrapper, lambda chunks: self.translate_chunks(chunks, settings, batch_size, max_batch_tokens)
+            wrapper, lambda chunks: self.translate_chunks(chunks, unaligned, batch_size, max_batch_tokens)
         )
+
+        def leave(translation: Translation) -> Translation:
+            left = wrapping.leave(translation)
+            return self._aligned_anew(translation, left, settings) if settings.align else left
+
         results: queue.SimpleQueue[Result[list[Hypothesis]]] = queue.SimpleQueue()
 
         def open_line(index: int, line: InputLine) -> Sequence[Request]:
@@ -202,9 +203,9 @@ class Translator:
             if done:
                 board.close(done)
             for translation in self._ready(board, settings):
-                yield wrapping.leave(translation)
+                yield leave(translation)
                 admission.finished(translation.index + 1)
-        yield from map(wrapping.leave, self._ready(board, settings))
+        yield from map(leave, self._ready(board, settings))
         lines.check()
         assert board.empty, "a line was opened and not translated"
 
@@ -245,14 +246,13 @@ class Translator:
         Raises:
             UsageError: longer ones are asked for than the model has positions for.
         """
-        encode, splitting, largest = self.vocabulary.encode, self.splitting, self.limits.source
-        asked = settings.max_source_tokens
+        encode, largest, asked = self.vocabulary.encode, self.limits.source, settings.max_source_tokens
         if largest is not None and asked is not None and asked > largest:
             raise UsageError(f"--max-source-tokens {asked}: this model has positions for at most {largest}")
-        most = asked or (splitting.max_source_tokens if splitting else largest)
-        if splitting is not None and most is not None and settings.split:
-            segmenter = Segmenter(splitting.language, encode, most)
+        segmenter = self._segmenter(settings)
+        if segmenter is not None:
             return lambda _, line: segmenter.split(line)
+        most = asked or (self.splitting.max_source_tokens if self.splitting else largest)
 
         def unsplit(index: int, line: str) -> Sequence[Segment]:
             segments = whole(line, encode)
@@ -264,6 +264,13 @@ class Translator:
             return segments
 
         return unsplit
+
+    def _segmenter(self, settings: DecodingSettings) -> Segmenter | None:
+        """What splits lines; None where they are translated as they are."""
+        if self.splitting is None or not settings.split:
+            return None
+        most = settings.max_source_tokens or self.splitting.max_source_tokens
+        return Segmenter(self.splitting.language, self.vocabulary.encode, most)
 
     def request(self, index: int, line: str) -> Request | None:
         """What is decoded for a line that is not split; None if there is nothing to translate, or too much."""
@@ -285,13 +292,14 @@ class Translator:
 
     def _translation(self, line: Line, settings: DecodingSettings) -> Translation:
         parts, given = line.complete_parts, line.given
+        aligner = self._line_aligner(settings) if settings.align else None
         alternatives = tuple(
             Alternative(
                 rendered.text,
                 rendered.score,
                 rendered.ids,
                 rendered.token_log_probs,
-                self._alignment(parts, rendered) if settings.align else (),
+                aligner.parts(parts, rendered) if aligner else (),
             )
             for rendered in line.renderings(settings.n_best)
         )
@@ -314,16 +322,19 @@ class Translator:
             replay=ReplayCounts.total(part.replay for part in parts if part.replay),
         )
 
-    def _alignment(self, parts: Sequence[Part], rendered: Rendered) -> Pairs:
-        """Pairs of words of a line and one of its translations, segment by segment."""
-        chosen = rendered.parts or (rendered,)
-        pairs: list[tuple[int, int]] = []
-        for part, one, (sources, targets) in zip(parts, chosen, word_places(parts, chosen), strict=True):
-            if one.kept_ids:
-                assert isinstance(self.vocabulary, Vocabulary), "what an aligner is made for"
-                found = self.aligner.words(part.segment.ids, one.kept_ids, self.vocabulary)
-                pairs += [(source + sources, target + targets) for source, target in found]
-        return tuple(sorted(set(pairs)))
+    def _line_aligner(self, settings: DecodingSettings) -> LineAligner:
+        aligner = self.aligner
+        assert isinstance(self.vocabulary, Vocabulary), "what an aligner is made for"
+        return LineAligner(aligner, self.vocabulary, self._segmenter(settings))
+
+    def _aligned_anew(self, translation: Translation, left: Translation, settings: DecodingSettings) -> Translation:
+        """What a wrapper made of a translation, with the pairs of the texts as they are now."""
+        if (left.source, left.text, left.alignment) == (translation.source, translation.text, translation.alignment):
+            return left
+        align = self._line_aligner(settings).texts
+        others = [replace(one, alignment=align(left.source, one.text)) for one in left.n_best]
+        pairs = others[0].alignment if others else align(left.source, left.text)
+        return replace(left, alignment=pairs, n_best=tuple(others))
 
 
 def _input_line(line: str) -> InputLine:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from specmt.inputs import InputLine
+from specmt.inputs import InputLine, ReproducibleLine
 from specmt.translation import Translation
 
 Run = Callable[[Iterable[Sequence[str]]], Iterator[Translation]]
@@ -48,5 +48,9 @@ class Wrapping:
         if self._wrapper is None or translation.index not in self._entered:
             return translation
         line, prepared = self._entered.pop(translation.index)
-        made = self._wrapper.after(prepared, translation, self._again)
+        again = self._again_reproducibly if line.options.get("reproducible") else self._again
+        made = self._wrapper.after(prepared, translation, again)
         return replace(made, index=translation.index, source=line.text, fields=line.fields)
+
+    def _again_reproducibly(self, chunks: Iterable[Sequence[str]]) -> Iterator[Translation]:
+        return self._again([ReproducibleLine(text) for text in chunk] for chunk in chunks)

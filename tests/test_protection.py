@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -13,17 +14,25 @@ import check_protection
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted import DEFAULTS, SENTENCES, ScriptedEngine, scripted_translator
+from scripted import DEFAULTS, SENTENCES, ScriptedEngine, scripted_translator, tiny_vocabulary
 
-from specmt.bundle import BUNDLED_MODEL
+from specmt import BUNDLED_MODEL
+from specmt.alignment import Aligner, Pairs, _word_of_each
+from specmt.decoding import Iteration, ReplayCounts
 from specmt.errors import InputError, UsageError
+from specmt.guards import LineWarning
+from specmt.inputs import InputLine, LineParser, jsonl_parser, text_parser
 from specmt.loading import load_translator
 from specmt.protection.carriers import NAMES, NUMBERS
-from specmt.protection.protection import Protection
+from specmt.protection.protection import ATTEMPTS, Protection
 from specmt.protection.spans import KINDS, Span, SpanFinder
 from specmt.protection.terminology import Terminology, read_terminology
 from specmt.settings import DecodingSettings
+from specmt.streams import LineStream
 from specmt.translation import Alternative, Translation
+from specmt.translator import Splitting, Translator
+from specmt.vocabulary import Vocabulary
+from specmt.wrapping import Run, Wrapper, Wrapping
 
 STRICT = DecodingSettings.from_defaults(DEFAULTS).strict()
 AR = replace(STRICT, strategy="ar")
@@ -52,7 +61,7 @@ class Words:
 
 
 class Model:
-    """Translates lines by a rule, and remembers what it was asked in each call."""
+    """Translates lines by a rule, and remembers what it was asked in each call; there is nothing in a blank line."""
 
     def __init__(self, rule: Callable[[str], str]) -> None:
         self.rule = rule
@@ -61,14 +70,29 @@ class Model:
     def __call__(self, chunks: Iterable[Sequence[str]]) -> Iterator[Translation]:
         index = 0
         for chunk in chunks:
-            self.calls.append(list(chunk))
+            if any(map(str.strip, chunk)):
+                self.calls.append(list(chunk))
             for line in chunk:
-                yield Translation(index, line, self.rule(line), -0.5, (7, 2))
+                yield self.translation(index, line) if line.strip() else Translation(index, line, "", 0.0)
                 index += 1
 
+    def translation(self, index: int, line: str) -> Translation:
+        return Translation(index, line, self.rule(line), -0.5, (7, 2), source_ids=(8,), token_log_probs=(-0.25, -0.75))
 
-def protected(lines: Sequence[str], rule: Callable[[str], str] = str.upper, **how: object) -> list[str]:
-    translations = list(Protection(Words(), **how).translate([lines], Model(rule)))  # type: ignore[arg-type]
+
+def translated(protection: Protection, lines: Sequence[str], run: Run) -> list[Translation]:
+    """Lines one after the other, as a stream takes them through."""
+    wrapping = Wrapping(protection, run)
+    done = []
+    for index, line in enumerate(lines):
+        entered = wrapping.enter(index, InputLine(line))
+        (translation,) = run([[entered.text]])
+        done.append(wrapping.leave(replace(translation, index=index)))
+    return done
+
+
+def protected(lines: Sequence[str], rule: Callable[[str], str] = str.upper) -> list[str]:
+    translations = translated(Protection(Words()), lines, Model(rule))
     assert [one.source for one in translations] == list(lines)
     assert [one.index for one in translations] == list(range(len(lines)))
     return [one.text for one in translations]
@@ -106,30 +130,14 @@ def test_spans_are_found(line: str, spans: list[str]) -> None:
     assert "".join(part.text if isinstance(part, Span) else part for part in parts) == line
 
 
-def test_a_chunk_without_spans_is_handed_on_as_it_is() -> None:
-    model = Model(str.upper)
-    chunks = [["ein mann", ""], ["eine frau"], ["{x} hier"], ["ein hund"], ["ein kind"]]
-    translations = list(Protection(Words()).translate(chunks, model))
-    assert [one.index for one in translations] == list(range(6))
-    assert model.calls[:2] == chunks[:2] and model.calls[-2:] == chunks[-2:]
-
-
-def test_chunks_without_spans_are_asked_for_one_by_one() -> None:
-    asked: list[int] = []
-
-    def chunks() -> Iterator[list[str]]:
-        for number in range(3):
-            asked.append(number)
-            yield [f"zeile {'abc'[number]}"]
-
-    translations = Protection(Words()).translate(chunks(), Model(str.upper))
-    assert next(translations).text == "ZEILE A"
-    assert asked == [0]
+@pytest.mark.parametrize("line", ["ein mann", " ein  mann ", "", "…"])
+def test_a_line_without_spans_is_handed_on_as_it_is(line: str) -> None:
+    assert Protection(Words()).before(line) == (line, None)
 
 
 def test_a_span_travels_as_a_carrier_and_comes_back() -> None:
     model = Model(keeps_carriers)
-    (one,) = Protection(Words()).translate([["hallo {name}, da ist %s!"]], model)
+    (one,) = translated(Protection(Words()), ["hallo {name}, da ist %s!"], model)
     assert model.calls == [[f"hallo {NAMES[0]}, da ist {NAMES[1]}!"]]
     assert one.text == "HALLO {name}, DA IST %s!"
     assert one.unplaced == ()
@@ -143,7 +151,7 @@ def test_spans_may_change_places() -> None:
 def test_a_carrier_is_neither_in_the_line_nor_out_of_the_vocabulary() -> None:
     model = Model(keeps_carriers)
     words = Words(lacking=[NAMES[1]])
-    list(Protection(words).translate([[f"{NAMES[0]} sieht {{name}}"]], model))
+    translated(Protection(words), [f"{NAMES[0]} sieht {{name}}"], model)
     assert model.calls == [[f"{NAMES[0]} sieht {NAMES[2]}"]]
 
 
@@ -153,21 +161,31 @@ def test_another_carrier_is_tried_where_one_is_lost_or_doubled(fault: str) -> No
         return text.upper() if fault == "lost" else text.replace(NAMES[0], f"{NAMES[0]} {NAMES[0]}")
 
     model = Model(lambda text: rule(text) if NAMES[0] in text else keeps_carriers(text))
-    (one,) = Protection(Words()).translate([["da ist {name} heute"]], model)
+    (one,) = translated(Protection(Words()), ["da ist {name} heute"], model)
     assert model.calls == [[f"da ist {NAMES[0]} heute"], [f"da ist {NAMES[1]} heute"]]
     assert one.text == "DA IST {name} HEUTE"
 
 
 def test_only_lines_that_failed_are_tried_again() -> None:
     model = Model(lambda text: keeps_carriers(text) if "gut" in text else text.upper())
-    found = [one.text for one in Protection(Words()).translate([["gut {a}", "schlecht {b} da", "nichts"]], model)]
-    assert [len(call) for call in model.calls] == [3, 1, 1, 1, 2]
+    found = [one.text for one in translated(Protection(Words()), ["gut {a}", "schlecht {b} da", "nichts"], model)]
+    assert [len(call) for call in model.calls] == [1, *[1] * ATTEMPTS, 2, 1]
     assert found == ["GUT {a}", "SCHLECHT {b} DA", "NICHTS"]
+
+
+def test_no_attempt_is_made_twice() -> None:
+    """The models' answers do not change: what failed among the lines of the stream would fail again."""
+    model = Model(str.upper)
+    (one,) = translated(Protection(Words()), ["schlecht {b} da"], model)
+    *attempts, pieces = model.calls
+    assert len(attempts) == len({text for (text,) in attempts}) == ATTEMPTS
+    assert pieces == ["schlecht", "da"]
+    assert one.text == "SCHLECHT {b} DA"
 
 
 def test_at_last_the_text_between_is_translated_in_pieces() -> None:
     model = Model(lambda text: "Etwas Anderes.")
-    (one,) = Protection(Words()).translate([["Hallo {name}, wie geht's? (%s)"]], model)
+    (one,) = translated(Protection(Words()), ["Hallo {name}, wie geht's? (%s)"], model)
     assert model.calls[-1] == ["Hallo", "wie geht's? ("]
     assert one.text == "Etwas Anderes {name}, etwas Anderes%s)"
     assert one.ids == (7, 2, 7, 2) and one.score == -0.5
@@ -182,7 +200,7 @@ def test_more_spans_than_carriers_go_in_pieces() -> None:
 @pytest.mark.parametrize("line", ["https://a.de", "{x}", "%s, %d!", "<br/>", "<b></b>", "12", "  {x}  "])
 def test_a_line_of_spans_alone_is_not_translated(line: str) -> None:
     model = Model(lambda text: "nonsense")
-    (one,) = Protection(Words()).translate([[line]], model)
+    (one,) = translated(Protection(Words()), [line], model)
     assert one.text.strip() == line.strip()
     assert [text for call in model.calls for text in call if text.strip()] == []
 
@@ -208,11 +226,17 @@ def test_tags_keep_their_nesting_and_spaces(line: str, text: str) -> None:
     assert protected([line], rule) == [text]
 
 
+def test_elements_in_one_another_are_kept_however_deep() -> None:
+    """At a great depth tags part the text, whether or not they are pairs."""
+    line = "<b>" * 600 + "ein <i>satz</i>" + "</b>" * 600
+    assert protected([line]) == [line.replace("ein", "EIN").replace("satz", "SATZ")]
+
+
 def test_a_number_is_left_to_the_model_and_carried_only_when_it_is_lost() -> None:
     model = Model(lambda text: text.upper().replace("2", "TWO") if "12" not in text else text.upper())
-    texts = [one.text for one in Protection(Words()).translate([["die 3 da", "die 2 da"]], model)]
+    texts = [one.text for one in translated(Protection(Words()), ["die 3 da", "die 2 da"], model)]
     assert texts == ["DIE 3 DA", "DIE 2 DA"]
-    assert model.calls == [["die 3 da", "die 2 da"], [f"die {NUMBERS[1]} da"]]
+    assert model.calls == [["die 3 da"], ["die 2 da"], [f"die {NUMBERS[1]} da"]]
 
 
 @pytest.mark.parametrize(
@@ -227,14 +251,14 @@ TERMS = Terminology([("Hund", "hound"), ("Hund und Katze", "pets"), ("rot", "cri
 
 def test_a_term_that_comes_out_by_itself_costs_nothing() -> None:
     model = Model(lambda text: "The hound sleeps.")
-    (one,) = Protection(Words(), terminology=TERMS).translate([["Der Hund schläft."]], model)
+    (one,) = translated(Protection(Words(), terminology=TERMS), ["Der Hund schläft."], model)
     assert one.text == "The hound sleeps."
     assert model.calls == [["Der Hund schläft."]]
 
 
 def test_a_term_is_carried_where_the_model_says_something_else() -> None:
     model = Model(lambda text: text.replace("Der", "The").replace("Hund", "dog").replace("schläft", "sleeps"))
-    (one,) = Protection(Words(), terminology=TERMS).translate([["Der Hund schläft."]], model)
+    (one,) = translated(Protection(Words(), terminology=TERMS), ["Der Hund schläft."], model)
     assert one.text == "The hound sleeps."
     assert model.calls == [["Der Hund schläft."], [f"Der {NAMES[1]} schläft."]]
 
@@ -289,22 +313,25 @@ def test_alternatives_that_lost_something_are_left_out() -> None:
         if lines is None:
             return
         best = [
-            Alternative(f"see {NAMES[0]}", -1.0),
-            Alternative("see him", -2.0),
-            Alternative(f"{NAMES[0]} seen", -3.0),
+            Alternative(f"see {NAMES[0]}", -1.0, (7, 2), (-0.5, -0.5)),
+            Alternative("see him", -2.0, (8, 2), (-1.0, -1.0)),
+            Alternative(f"{NAMES[0]} seen", -3.0, (9, 2), (-1.5, -1.5)),
         ]
-        yield Translation(0, lines[0], best[0].text, -1.0, (7, 2), (), tuple(best))
+        yield Translation(0, lines[0], best[0].text, -1.0, (7, 2), (), tuple(best), (8,), (-0.5, -0.5))
 
-    (one,) = Protection(Words()).translate([["sieh {x}"]], run)
-    assert [each.text for each in one.n_best] == ["see {x}", "{x} seen"]
+    (one,) = translated(Protection(Words()), ["sieh {x}"], run)
+    assert one.n_best == (
+        Alternative("see {x}", -1.0, (7, 2), (-0.5, -0.5)),
+        Alternative("{x} seen", -3.0, (9, 2), (-1.5, -1.5)),
+    )
 
 
 def test_what_is_lost_all_the_same_is_reported() -> None:
     """A term whose place is inside a longer word of the translation."""
     terms = Terminology([("da", "there")])
-    (one,) = Protection(Words(), ["placeholder"], terms).translate([["hundert%da%"]], Model(lambda text: "x"))
+    (one,) = translated(Protection(Words(), ["placeholder"], terms), ["hundert%da%"], Model(lambda text: "x"))
     assert (one.text, one.unplaced) == ("xthere%", ("da",))
-    (one,) = Protection(Words(), terminology=terms).translate([["_(da)_{q}"]], Model(lambda text: "x"))
+    (one,) = translated(Protection(Words(), terminology=terms), ["_(da)_{q}"], Model(lambda text: "x"))
     assert (one.text, one.unplaced) == ("_(there)_{q}", ())
 
 
@@ -320,12 +347,219 @@ def test_what_is_lost_all_the_same_is_reported() -> None:
 def test_any_line_keeps_its_spans_whatever_the_model_says(lines: list[list[str]], rule: Callable[[str], str]) -> None:
     texts = [" ".join(parts) for parts in lines]
     model = Model(rule)
-    translations = list(Protection(Words()).translate([texts], model))
+    translations = translated(Protection(Words()), texts, model)
     assert [one.source for one in translations] == texts
     for line, one in zip(texts, translations, strict=True):
         for span in ("{a}", "%s", "<b>", "</b>", "<br/>", "x@y.de"):
             assert one.text.count(span) >= line.count(span)
         assert one.unplaced == ()
+
+
+# -- what else is said of a line
+
+
+class Telling(Model):
+    """Says of each text what no other has: its length, in characters."""
+
+    def translation(self, index: int, line: str) -> Translation:
+        size = len(line)
+        return Translation(
+            index,
+            line,
+            self.rule(line),
+            -float(size),
+            (size, 2),
+            (Iteration(0, 0, (size,)), Iteration(0, 0, (2,))),
+            source_ids=(size,) * size,
+            token_log_probs=(-0.5, -size),
+            segments=2,
+            warnings=(LineWarning.UNKNOWN_COPIED, [LineWarning.REPETITION, LineWarning.LENGTH_LIMIT][size % 2]),
+            replay=ReplayCounts(1, size),
+        )
+
+
+def test_a_line_in_pieces_has_all_that_they_have() -> None:
+    (one,) = translated(Protection(Words()), ["ein <br> hund <hr> {x}"], Telling(str.upper))
+    assert one == Translation(
+        0,
+        "ein <br> hund <hr> {x}",
+        "EIN <br> HUND <hr> {x}",
+        -25 / 7,
+        (3, 2, 4, 2),
+        tuple(Iteration(0, 0, (id_,)) for id_ in (3, 2, 4, 2)),
+        source_ids=(3, 3, 3, 4, 4, 4, 4),
+        token_log_probs=(-0.5, -3, -0.5, -4),
+        segments=4,
+        warnings=(LineWarning.UNKNOWN_COPIED, LineWarning.LENGTH_LIMIT, LineWarning.REPETITION),
+        replay=ReplayCounts(2, 7),
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "ids"),
+    [
+        ("<p>ein satz</p>", (8, 2)),
+        ("<b>ein</b> {x} ist", (3, 2, 7, 2)),
+        ("<b>eine</b> <br> an <i>das</i>", (4, 2, 2, 2, 3, 2)),
+        ("{x} an <b> {y} </b>", (6, 2)),
+        ("{x}", ()),
+    ],
+)
+def test_elements_that_the_line_is_translated_without_count_in_it(line: str, ids: tuple[int, ...]) -> None:
+    (one,) = translated(Protection(Words()), [line], Telling(keeps_carriers))
+    assert one.ids == ids
+    assert one.segments == max(len(ids), 1)
+
+
+def test_alternatives_have_what_stands_at_the_ends_of_the_line() -> None:
+    class Listing(Telling):
+        def translation(self, index: int, line: str) -> Translation:
+            one = super().translation(index, line)
+            other = Alternative(f"{one.text}!", -9.0, (5, 2), (-4.0, -5.0))
+            best = Alternative(one.text, one.score, one.ids, one.token_log_probs)
+            return replace(one, n_best=(best, other))
+
+    (one,) = translated(Protection(Words()), ["<b>ein</b> {x} ist"], Listing(keeps_carriers))
+    assert one.n_best == (
+        Alternative("<b>EIN</b> {x} IST", -5.8, (3, 2, 7, 2), (-0.5, -3, -0.5, -7)),
+        Alternative("<b>EIN</b> {x} IST!", -7.2, (3, 2, 5, 2), (-0.5, -3, -4.0, -5.0)),
+    )
+    assert (one.text, one.score, one.ids) == (one.n_best[0].text, one.n_best[0].score, one.n_best[0].ids)
+
+
+def test_what_happened_to_an_element_by_itself_is_told_where_its_text_is_taken() -> None:
+    class Warned(Model):
+        def translation(self, index: int, line: str) -> Translation:
+            one = super().translation(index, line)
+            return replace(one, warnings=(LineWarning.COPIED,)) if line == "das" else one
+
+    # By itself the content has another translation than in the line, so a carrier takes the element's place.
+    model = Warned(lambda text: "IT" if text == "das" else keeps_carriers(text))
+    (one,) = translated(Protection(Words()), ["klick <b>das</b> an"], model)
+    assert (one.text, one.warnings) == ("KLICK <b>IT</b> AN", (LineWarning.COPIED,))
+
+
+def stream_of(*lines: str, parser: Callable[[str], LineParser] = text_parser) -> LineStream[InputLine]:
+    return LineStream(io.BytesIO("".join(f"{line}\n" for line in lines).encode()), "input", parser("input"))
+
+
+@pytest.mark.parametrize("line", ["x", "<b>x</b>", "x <br> x"])
+def test_a_reproducible_line_is_so_whenever_its_text_is_translated_again(line: str) -> None:
+    translator = scripted_translator(ScriptedEngine())
+    records = [{"source": line.replace("x", SENTENCES[0]) + " {y}", "reproducible": asked} for asked in (True, False)]
+    stream, protection = stream_of(*map(json.dumps, records), parser=jsonl_parser), Protection(translator.vocabulary)
+    translations = list(
+        translator.translate_stream(stream, AR, batch_size=2, wrapper=protection, lines_have_options=True)
+    )
+    assert [one.replay is not None for one in translations] == [True, False]
+    assert translations[0].text == translations[1].text
+
+
+class Diagonal(Aligner):
+    """Pairs words in their order, as far as both sides have some; remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    def words(self, source_ids: Sequence[int], target_ids: Sequence[int], vocabulary: Vocabulary) -> Pairs:
+        self.asked.append((vocabulary.decode(source_ids), vocabulary.decode(target_ids)))
+        counted = min(_word_of_each(ids, vocabulary)[-1] for ids in (source_ids, target_ids))
+        return tuple((word, word) for word in range(counted + 1))
+
+
+def diagonal(source: str, text: str) -> Pairs:
+    return tuple((word, word) for word in range(min(len(source.split()), len(text.split()))))
+
+
+class Saying:
+    """A wrapper that has one thing translated and says another, whatever the line."""
+
+    def __init__(self, asked: str, said: str) -> None:
+        self.asked, self.said = asked, said
+
+    def before(self, line: str) -> tuple[str, bool]:
+        return self.asked, True
+
+    def after(self, prepared: bool, translation: Translation, run: Run) -> Translation:
+        n_best = tuple(replace(one, text=f"{self.said} {one.text}") for one in translation.n_best)
+        return replace(translation, text=n_best[0].text if n_best else self.said, n_best=n_best)
+
+
+def aligned(line: str, wrapper: Wrapper | None, aligner: Aligner, **settings: object) -> Translation:
+    translator = Translator(
+        ScriptedEngine(), tiny_vocabulary(), DEFAULTS, splitting=Splitting("de", 200), aligner=lambda: aligner
+    )
+    chosen = replace(AR, align=True, **settings)  # type: ignore[arg-type]
+    (translation,) = translator.translate_stream(stream_of(line), chosen, batch_size=1, wrapper=wrapper)
+    return translation
+
+
+@pytest.mark.parametrize("line", [f"{SENTENCES[0]} {{x}} im Schnee {{y}}", f"<b>{SENTENCES[2]}</b> <br> Haus"])
+def test_the_finished_texts_are_aligned(line: str) -> None:
+    one = aligned(line, Protection(tiny_vocabulary()), Diagonal(), split=False)
+    assert one.alignment == diagonal(line, one.text) and len(one.alignment) > 5
+
+
+def test_every_finished_alternative_is_aligned() -> None:
+    one = aligned("zwei Hunde " * 9, Saying(SENTENCES[2], "so, so"), Diagonal(), beam=3, n_best=3)
+    assert [each.alignment for each in one.n_best] == [diagonal("zwei Hunde " * 9, each.text) for each in one.n_best]
+    assert len({each.text for each in one.n_best}) == 3
+    assert one.alignment == one.n_best[0].alignment
+
+
+@pytest.mark.parametrize("said", ["", " ", "\u200b"])
+def test_nothing_aligns_with_a_blank_text(said: str) -> None:
+    assert aligned("Ein Mann", Saying(SENTENCES[0], said), Diagonal()).alignment == ()
+
+
+def test_alignment_with_another_vocabulary_is_one_line() -> None:
+    class Foreign:
+        """As that of a converted model, which no aligner reads."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(tiny_vocabulary(), name)
+
+    with pytest.raises(UsageError, match="--alignment"):
+        list(Translator(ScriptedEngine(), Foreign(), DEFAULTS).translate([SENTENCES[0]], replace(AR, align=True), 1))
+
+
+def test_a_line_that_comes_out_as_it_was_translated_keeps_its_alignment() -> None:
+    line = f"{SENTENCES[0]} {SENTENCES[2]}"
+    plain, asked, again = aligned(line, None, first := Diagonal()), first.asked, Diagonal()
+    assert aligned(line, Saying(line, plain.text), again) == plain
+    assert again.asked == asked and len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "asked", "pairs"),
+    [
+        (
+            "A dog. A man is old.",
+            [("Ein Hund steht.", "A dog."), ("Ein Mann.", "A man is old.")],
+            ((0, 0), (1, 1), (3, 2), (4, 3)),
+        ),
+        ("A dog and", [("Ein Hund steht. Ein Mann.", "A dog and")], ((0, 0), (1, 1), (2, 2))),
+        ("dog " * 1025, [], ()),
+    ],
+)
+def test_finished_texts_are_aligned_by_sentences_where_both_have_as_many(
+    said: str, asked: list[tuple[str, str]], pairs: Pairs
+) -> None:
+    aligner = Diagonal()
+    assert aligned("Ein Hund steht. Ein Mann.", Saying("Mann", said), aligner).alignment == pairs
+    assert aligner.asked[1:] == asked  # the first is what the model was given
+
+
+@pytest.mark.parametrize(
+    ("line", "pairs"),
+    [
+        ("steht´s hinter", ((0, 0), (0, 1), (1, 2))),
+        ("das \u200b Haus", ((0, 0), (2, 1))),
+        ("das Haus", ((0, 0), (1, 1))),
+    ],
+)
+def test_pairs_count_the_words_between_white_space_whatever_normalising_makes_of_them(line: str, pairs: Pairs) -> None:
+    assert aligned(line, Saying("Mann", "a b c d"), Diagonal()).alignment == pairs
 
 
 # -- with models
@@ -338,8 +572,9 @@ def test_strict_and_ar_give_the_same_lines_whatever_is_protected() -> None:
     for settings in (STRICT, AR):
         translator = scripted_translator(ScriptedEngine())
         protection = Protection(translator.vocabulary, terminology=terms)
-        run = lambda chunks, t=translator, s=settings: t.translate_chunks(chunks, s, 3)  # noqa: E731
-        found.append([(one.text, one.ids, one.unplaced) for one in protection.translate([lines], run)])
+        stream = stream_of(*lines)
+        translations = translator.translate_stream(stream, settings, batch_size=3, wrapper=protection)
+        found.append([(one.text, one.ids, one.unplaced) for one in translations])
     assert found[0] == found[1]
     assert all("{x}" in text for text, _, _ in found[0][: len(SENTENCES)])
 

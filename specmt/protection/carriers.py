@@ -10,7 +10,7 @@ from specmt.protection.lines import ProtectedLine
 from specmt.protection.pieces import Piece
 from specmt.protection.spans import Span, lacking, source
 from specmt.protection.terminology import forms
-from specmt.translation import Alternative, Translation
+from specmt.translation import Translation
 from specmt.vocabulary import UNK_ID, AnyVocabulary
 
 NAMES = ("Tom", "Mary", "John", "Berlin", "Boston", "Paris", "Obama", "Peter", "Japan", "London")
@@ -38,9 +38,12 @@ class Attempt:
         for one in translation.n_best:
             other = self._put_back(one.text)
             if other is not None and not lacking(other, line.soft_spans, line.spans):
-                alternatives.append(Alternative(line.prefix + other + line.suffix, one.score))
-        whole = line.prefix + text + line.suffix
-        return replace(translation, source=line.text, text=whole, n_best=tuple(alternatives))
+                alternatives.append(replace(one, text=other))
+        inner = [span.made for span in self.carried.values() if span.made and not self._is_own_carrier(span)]
+        warnings = [warning for one in (translation, *inner) for warning in one.warnings]
+        return line.with_edges(
+            replace(translation, text=text, n_best=tuple(alternatives), warnings=tuple(dict.fromkeys(warnings)))
+        )
 
     def _put_back(self, text: str) -> str | None:
         """`text` with spans for carriers; None unless each carrier is there once."""
@@ -56,10 +59,13 @@ class Attempt:
 
     def _filled(self, span: Span, form: str) -> str:
         """What takes a carrier's place; an element whose content was its own carrier takes that between its tags."""
-        if span.translated and span.translated in self.carried:
+        if self._is_own_carrier(span):
             opening, _, closing = span.text.partition(span.content)
             return opening + form + closing
         return span.target
+
+    def _is_own_carrier(self, span: Span) -> bool:
+        return bool(span.translated) and span.translated in self.carried
 
 
 class Carriers:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
+from specmt.decoding import ReplayCounts
 from specmt.protection.spans import Parts, Span, source, target
+from specmt.translation import Alternative, Translation
 
 _OPENING = re.compile(r"<([A-Za-z][\w:-]*)(?:\s[^<>]*)?(?<!/)>")
+_DEEPEST = 50
+"""Elements in one another that are translated by themselves."""
 
 
 @dataclass
 class ProtectedLine:
     """A line on its way: its parts, and which of the soft spans did not come out by themselves."""
 
-    index: int
     text: str
     parts: Parts
-    prefix: str = ""
-    suffix: str = ""
+    depth: int = 0
+    """Elements that the line is the content of."""
+    before: Parts = field(default_factory=list)
+    """What was cut off in front of the parts, and `behind` them."""
+    behind: Parts = field(default_factory=list)
     missing: set[str] = field(default_factory=set)
     """Texts of numbers and terms that need carriers."""
 
@@ -39,8 +45,8 @@ class ProtectedLine:
         return [part for part in self.parts if isinstance(part, str)]
 
     def elements(self) -> Iterator[tuple[int, int]]:
-        """Places of outermost opening tags and the tags that close them, with text between."""
-        first = 0
+        """Places of outermost opening tags and the tags that close them, with text between; none at a great depth."""
+        first = 0 if self.depth < _DEEPEST else len(self.parts)
         while first < len(self.parts):
             last = _closing(self.parts, first)
             if last is not None:
@@ -52,15 +58,55 @@ class ProtectedLine:
         """Take tags, elements and space off the line's ends: nothing that the model should see."""
         parts = self.parts
         while parts and _is_edge(parts[0]):
-            self.prefix += target(parts.pop(0))
+            self.before.append(parts.pop(0))
         while parts and _is_edge(parts[-1]):
-            self.suffix = target(parts.pop()) + self.suffix
-        if self.prefix and parts and isinstance(first := parts[0], str):
-            self.prefix += _leading_space(first)
+            self.behind.insert(0, parts.pop())
+        if self.before and parts and isinstance(first := parts[0], str):
+            self.before.append(_leading_space(first))
             parts[0] = first.lstrip()
-        if self.suffix and parts and isinstance(last := parts[-1], str):
-            self.suffix = _trailing_space(last) + self.suffix
+        if self.behind and parts and isinstance(last := parts[-1], str):
+            self.behind.insert(0, _trailing_space(last))
             parts[-1] = last.rstrip()
+
+    def with_edges(self, core: Translation) -> Translation:
+        """The parts' translation, with its alternatives, between what was cut off."""
+        before, behind = (
+            [part.made for part in edge if isinstance(part, Span) and part.made] for edge in (self.before, self.behind)
+        )
+        prefix, suffix = ("".join(map(target, edge)) for edge in (self.before, self.behind))
+
+        def whole(one: Translation) -> Translation:
+            return self.joined(prefix + one.text + suffix, [*before, one, *behind])
+
+        others = [whole(replace(core, **vars(one))) for one in core.n_best]
+        return replace(whole(core), n_best=tuple(map(as_alternative, others)))
+
+    def joined(self, text: str, used: Sequence[Translation]) -> Translation:
+        """The line's translation, which is `text`, made of several; those of blank texts count for nothing."""
+        used = [one for one in used if one.source_ids]
+        if len(used) == 1:
+            return replace(used[0], source=self.text, text=text)
+        weights = [len(one.source_ids) if one.ids else 0 for one in used]
+        return Translation(
+            0,
+            self.text,
+            text,
+            sum(one.score * weight for one, weight in zip(used, weights, strict=True)) / (sum(weights) or 1),
+            tuple(id_ for one in used for id_ in one.ids),
+            iterations=tuple(iteration for one in used for iteration in one.iterations),
+            source_ids=tuple(id_ for one in used for id_ in one.source_ids),
+            token_log_probs=tuple(log_prob for one in used for log_prob in one.token_log_probs),
+            segments=max(sum(one.segments for one in used), 1),
+            warnings=tuple(dict.fromkeys(warning for one in used for warning in one.warnings)),
+            replay=ReplayCounts.total(one.replay for one in used if one.replay),
+        )
+
+
+def as_alternative(translation: Translation) -> Alternative:
+    """A translation as one of an n-best list."""
+    return Alternative(
+        translation.text, translation.score, translation.ids, translation.token_log_probs, translation.alignment
+    )
 
 
 def _closing(parts: Parts, first: int) -> int | None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from specmt.protection.lines import ProtectedLine
+from specmt.protection.lines import ProtectedLine, as_alternative
 from specmt.protection.spans import Span
-from specmt.translation import Alternative, Translation
+from specmt.translation import Translation
 from specmt.wrapping import Run
 
 _EDGES = re.compile(r"^([\W_]*)(.*?)(\s*)$", re.DOTALL)
@@ -31,30 +30,25 @@ class Piece:
         return cls(*match.groups())
 
 
-def translate_pieces(lines: Sequence[ProtectedLine], run: Run) -> dict[int, Translation]:
-    """Translations by the lines' indices; all pieces of all lines go through one call of `run`."""
-    pieces = {
-        (line.index, place): Piece.of(part)
-        for line in lines
-        for place, part in enumerate(line.parts)
-        if isinstance(part, str)
-    }
-    asked = {key: piece for key, piece in pieces.items() if piece.core}
-    cores = [piece.core for piece in asked.values()]
-    translated = dict(zip(asked, run([cores]), strict=True)) if asked else {}
-    done = {}
-    for line in lines:
-        text, used = line.prefix, []
-        for place, part in enumerate(line.parts):
-            if isinstance(part, Span):
-                text += part.target
-                continue
-            piece, translation = pieces[line.index, place], translated.get((line.index, place))
-            text += piece.before + (as_piece(piece.core, translation.text, first=not text) if translation else "")
-            text += piece.after
-            used += [translation] if translation else []
-        done[line.index] = _joined(line, text + line.suffix, used)
-    return done
+def translate_pieces(line: ProtectedLine, run: Run) -> Translation:
+    """A line's translation; all its pieces go through one call of `run`."""
+    parts = [part if isinstance(part, Span) else Piece.of(part) for part in (*line.before, *line.parts, *line.behind)]
+    cores = [part.core for part in parts if isinstance(part, Piece) and part.core]
+    translations = iter(list(run([cores])) if cores else [])
+    text = ""
+    used: list[Translation] = []
+    for part in parts:
+        if isinstance(part, Span):
+            text += part.target
+            used += [part.made] if part.made else []
+        elif part.core:
+            translation = next(translations)
+            text += part.before + as_piece(part.core, translation.text, first=not text) + part.after
+            used.append(translation)
+        else:
+            text += part.before + part.after
+    whole = line.joined(text, used)
+    return replace(whole, n_best=(as_alternative(whole),)) if any(one.n_best for one in used) else whole
 
 
 def as_piece(source: str, text: str, first: bool) -> str:
@@ -68,12 +62,3 @@ def as_piece(source: str, text: str, first: bool) -> str:
     if not first and source[0].islower() and text[1:2].islower():
         text = text[0].lower() + text[1:]
     return text
-
-
-def _joined(line: ProtectedLine, text: str, pieces: Sequence[Translation]) -> Translation:
-    ids = tuple(id_ for piece in pieces for id_ in piece.ids)
-    weights = [max(len(piece.ids), 1) for piece in pieces]
-    score = sum(piece.score * weight for piece, weight in zip(pieces, weights, strict=True)) / max(sum(weights), 1)
-    iterations = tuple(iteration for piece in pieces for iteration in piece.iterations)
-    n_best = (Alternative(text, score),) if any(piece.n_best for piece in pieces) else ()
-    return Translation(line.index, line.text, text, score, ids, iterations, n_best)

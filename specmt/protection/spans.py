@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from specmt.errors import UsageError
 from specmt.protection.terminology import Terminology
+from specmt.translation import Translation
 
 KINDS = ("url", "email", "tag", "placeholder", "number")
 
@@ -39,6 +40,8 @@ class Span:
     """Of an element: the text between the tags, if no other span stands in it."""
     translated: str = ""
     """Its translation by itself."""
+    made: Translation | None = field(default=None, compare=False)
+    """Of an element: what the target's content was made of."""
 
     @property
     def is_soft(self) -> bool:
