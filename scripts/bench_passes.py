@@ -37,7 +37,7 @@ from specmt.vocabulary import EOS_ID
 from specmt.weights import expected_shapes, ids_name, save_weights
 
 DRAFTED = 8192
-"""Pieces of 32,000 that a drafter predicts: 95 % of the English of the bundle's corpora, as its own 3,072 of 8,000 are."""
+"""Pieces of 32,000 that a drafter predicts: 95 % of the corpora's English, as the bundle's 3,072 of 8,000 are."""
 LARGE = {
     "6+6 × d512, 32,000 pieces": Architecture(32000, 512, 8, 2048, 6, 6, 1, 25, 64, draft_vocabulary_size=DRAFTED),
     "12+2 × d512, 32,000 pieces": Architecture(32000, 512, 8, 2048, 12, 2, 1, 25, 64, draft_vocabulary_size=DRAFTED),
