@@ -112,6 +112,17 @@ def latency(sections: Parts) -> str:
     return "\n\n".join(texts)
 
 
+def over_ar(sections: Parts) -> str:
+    """Speculation beside `ar` of the same engine, one sentence at a time."""
+    parts, rows = sections["systems"]["parts"], []
+    for corpus in CORPORA:
+        rounds = rounds_of(parts, 1, corpus)
+        if plain := rounds.get("specmt ar"):
+            pairs = [rounds.get(name, []) for name in ("specmt spec-strict", "specmt spec")]
+            rows.append([corpus, *(_ratio(plain, runs, _latency_ratio) for runs in pairs)])
+    return table(["test set", "spec-strict × ar", "spec × ar"], rows)
+
+
 def throughput(sections: Parts) -> str:
     """The table for all numbers of cores."""
     header = ["cores", "test set", "system", "sentences/s", "BLEU", "× CTranslate2 greedy"]
@@ -332,6 +343,7 @@ def _draw_tokens(axes: Any, name: str, part: Mapping[str, Any], lengths: Sequenc
 
 NEEDS: dict[str, tuple[str, Callable[[Parts], str]]] = {
     "latency": ("systems", latency),
+    "over_ar": ("systems", over_ar),
     "throughput": ("systems", throughput),
     "choices": ("systems", choices),
     "weights": ("systems", weights),
