@@ -92,5 +92,7 @@ def fastest(settings: DecodingSettings, translator: Translator) -> DecodingSetti
         return settings
     found = stored(Key.here(translator.model_digest, translator.engine.name), translator.engine.max_draft_length)
     if not found:
-        return replace(settings, speculated_rows=translator.engine.speculated_rows)
+        engine = translator.engine
+        length = min(settings.draft_length, engine.strict_draft_length or settings.draft_length)
+        return replace(settings, draft_length=length, speculated_rows=engine.speculated_rows)
     return replace(settings, draft_length=found.draft_length, speculated_rows=found.rows)

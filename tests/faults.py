@@ -43,6 +43,10 @@ class FaultyEngine:
     def speculated_rows(self) -> None:
         return None
 
+    @property
+    def strict_draft_length(self) -> None:
+        return None
+
     def encode(self, sources: Sequence[Sequence[int]]) -> Rows:
         return self.engine.encode(sources)
 

@@ -86,6 +86,7 @@ class ScriptedEngine:
     name: str = "scripted-cpu-fp32"
     row_exact: bool = False
     speculated_rows: int | None = None
+    strict_draft_length: int | None = None
     source_step: int = 4
     target_step: int = 8
     calls: list[tuple[str, int]] = field(default_factory=list)

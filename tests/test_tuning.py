@@ -182,11 +182,13 @@ def test_json_carries_the_choice_and_all_that_it_rests_on() -> None:
 KEY = tuned.Key("a model", "onnx-cpu-int8", "a processor")
 
 
-def test_without_tuning_strict_speculates_up_to_as_many_rows_as_the_engine_says() -> None:
+def test_without_tuning_strict_speculates_as_the_engine_says() -> None:
     relaxed = DecodingSettings.from_defaults(DEFAULTS)
     strict = relaxed.strict()
-    translator = scripted_translator(ScriptedEngine(speculated_rows=1))
-    assert tuned.fastest(strict, translator) == replace(strict, speculated_rows=1)
+    translator = scripted_translator(ScriptedEngine(speculated_rows=1, strict_draft_length=strict.draft_length - 1))
+    expected = replace(strict, draft_length=strict.draft_length - 1, speculated_rows=1)
+    assert tuned.fastest(strict, translator) == expected
+    assert tuned.fastest(replace(strict, draft_length=1), translator).draft_length == 1, "the model's is shorter"
     assert tuned.fastest(relaxed, translator) == relaxed, "plain steps would be another text"
     tuned.store(tuned.Key.here(translator.model_digest, translator.engine.name), Tuned(2, 8))
     assert tuned.fastest(strict, translator) == replace(strict, draft_length=2, speculated_rows=8)

@@ -97,6 +97,13 @@ class Engine(Protocol[R]):
         What `specmt tune` measures goes before.
         """
 
+    @property
+    def strict_draft_length(self) -> int | None:
+        """The most tokens that are worth drafting under strict, where that is known; None: as many as the model says.
+
+        What `specmt tune` measures goes before.
+        """
+
     def encode(self, sources: Sequence[Sequence[int]]) -> R:
         """Run the encoder over sources (ids with end-of-sentence, no padding) and start a row for each."""
 

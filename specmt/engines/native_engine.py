@@ -150,6 +150,11 @@ class NativeEngine:
         """One: two keep the processor's dot products busy, and what is drafted in vain costs as much as what is not."""
         return 1
 
+    @property
+    def strict_draft_length(self) -> int:
+        """Three: with small models the fastest, or nearly so, whatever the text (docs/results.md)."""
+        return 3
+
     def encode(self, sources: Sequence[Sequence[int]]) -> NativeRows:
         """See `Engine.encode`."""
         ids = np.array([id_ for source in sources for id_ in source], dtype=np.int64)

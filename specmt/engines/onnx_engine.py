@@ -114,6 +114,10 @@ class OnnxEngine:
     def speculated_rows(self) -> None:
         """Any."""
 
+    @property
+    def strict_draft_length(self) -> None:
+        """As many as the model says."""
+
     def encode(self, sources: Sequence[Sequence[int]]) -> OnnxRows:
         """See `Engine.encode`."""
         longest, batch = max(map(len, sources)), len(sources)

@@ -130,6 +130,10 @@ class TorchEngine:
     def speculated_rows(self) -> None:
         """Any."""
 
+    @property
+    def strict_draft_length(self) -> None:
+        """As many as the model says."""
+
     @torch.inference_mode()
     def encode(self, sources: Sequence[Sequence[int]]) -> TorchRows:
         """See `Engine.encode`."""
