@@ -13,8 +13,9 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -153,3 +154,35 @@ def with_range(values: Sequence[float], digits: int = 1) -> str:
     """Median and range for a table."""
     low, high = min(values), max(values)
     return f"{median(values):.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
+
+
+# -- what was kept
+
+Parts = Mapping[str, Any]
+
+
+def core_counts(parts: Parts) -> list[int]:
+    """Numbers of cores that were measured."""
+    return sorted({int(found[1]) for name in parts if (found := re.match(r"(\d+) cores/", name))})
+
+
+def rounds_of(parts: Parts, cores: int, corpus: str) -> dict[str, list[dict[str, Any]]]:
+    """The rounds of each system on a test set, systems in the order of the first round."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    pattern = re.compile(rf"{cores} cores/{re.escape(corpus)}/\d+/(.+)")
+    for name, part in parts.items():
+        if match := pattern.fullmatch(name):
+            found.setdefault(match[1], []).append(part)
+    return found
+
+
+def timed_sizes(sections: Parts) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Names of the sizes of models whose passes were timed, and their times."""
+    for name, part in sections["passes"]["parts"].items():
+        if name.startswith("size/"):
+            yield name.removeprefix("size/"), part
+
+
+def timed_lengths(sections: Parts) -> list[int]:
+    """Draft lengths at which they were."""
+    return list(sections["passes"]["settings"]["draft_lengths"])

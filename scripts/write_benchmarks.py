@@ -10,20 +10,20 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 import numpy as np
-from benchmarking import CORPORA, ROOT, with_range
+from benchmark_figure import draw
+from benchmarking import CORPORA, ROOT, Parts, core_counts, rounds_of, timed_lengths, timed_sizes, with_range
 
 from specmt.files import atomic_path
 
 PEER = "CTranslate2 int8 greedy"
 SECTIONS = ("systems", "passes", "limit", "start")
 NOT_MEASURED = "*Not measured.*"
-Parts = Mapping[str, Any]
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -33,21 +33,6 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 # -- systems
-
-
-def core_counts(parts: Parts) -> list[int]:
-    """Numbers of cores that were measured."""
-    return sorted({int(found[1]) for name in parts if (found := re.match(r"(\d+) cores/", name))})
-
-
-def rounds_of(parts: Parts, cores: int, corpus: str) -> dict[str, list[dict[str, Any]]]:
-    """The rounds of each system on a test set, systems in the order of the first round."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    pattern = re.compile(rf"{cores} cores/{re.escape(corpus)}/\d+/(.+)")
-    for name, part in parts.items():
-        if match := pattern.fullmatch(name):
-            found.setdefault(match[1], []).append(part)
-    return found
 
 
 def latency_rows(parts: Parts, cores: int) -> Iterator[list[str]]:
@@ -155,7 +140,7 @@ def weights(sections: Parts) -> str:
 def passes(sections: Parts) -> str:
     """A table a size: by draft length, draft, verify, both, and from how many emitted tokens an iteration pays."""
     texts = []
-    for size, part in _sizes(sections):
+    for size, part in timed_sizes(sections):
         ours, theirs = part["ours"], part["CTranslate2"]["1"]
         step = ours["step"]
         about = f"encoder {ours['encode']:.2f} ms, step {step:.3f} ms"
@@ -169,31 +154,21 @@ def passes(sections: Parts) -> str:
                 f"{ours[f'both {length}'] / step:.2f}",
                 f"{ours[f'both {length}'] / theirs['step']:.2f}" if theirs else "–",
             ]
-            for length in _lengths(sections)
+            for length in timed_lengths(sections)
         ]
         header = ["k", "draft", "verify", "iteration", "worth it from: our step", "CTranslate2's step"]
         texts.append(f"**{size}** – {about}.\n\n{table(header, rows)}")
     return "\n\n".join(texts)
 
 
-def _sizes(sections: Parts) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, part in sections["passes"]["parts"].items():
-        if name.startswith("size/"):
-            yield name.removeprefix("size/"), part
-
-
-def _lengths(sections: Parts) -> list[int]:
-    return list(sections["passes"]["settings"]["draft_lengths"])
-
-
 def expected(sections: Parts) -> str:
     """For each size and test set, the draft length that is fastest by the table, and the time of a sentence."""
     rows = []
-    for size, part in _sizes(sections):
+    for size, part in timed_sizes(sections):
         ours, theirs = part["ours"], part["CTranslate2"]
         for corpus, emission in sections["passes"]["parts"]["emitted tokens"].items():
             means = emission["by_draft_length"]
-            known = [length for length in _lengths(sections) if length <= len(means)]
+            known = [length for length in timed_lengths(sections) if length <= len(means)]
             best = min(known, key=lambda length: ours[f"both {length}"] / means[length - 1])
             tokens = emission["target_tokens"]
             time = ours["encode"] + tokens / means[best - 1] * ours[f"both {best}"]
@@ -286,59 +261,6 @@ def machine(sections: Parts) -> str:
         begun = f"`{where['command']}` ({where['date']}, load average {where['load_average']} before it)"
         about.setdefault(text, []).append(f"- {name}: {begun}")
     return "\n\n".join(f"{text}\n\n" + "\n".join(commands) for text, commands in about.items())
-
-
-# -- the figure
-
-
-def draw(sections: Parts, path: Path) -> None:
-    """Latency of the systems on each test set, and time a token by mean emitted tokens for each size."""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    style: dict[Any, Any] = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
-    with rc_context({**style, "svg.hashsalt": "specmt"}), atomic_path(path) as temporary:
-        sizes = list(_sizes(sections)) if "passes" in sections else []
-        figure = Figure(figsize=(11, 3.2 * (1 + bool(sizes))), layout="constrained")
-        FigureCanvasAgg(figure)
-        grid = figure.subplots(1 + bool(sizes), 3, squeeze=False)
-        if "systems" in sections:
-            for axes, corpus in zip(grid[0], CORPORA, strict=True):
-                _draw_latency(axes, sections["systems"]["parts"], corpus)
-        for axes, (name, part) in zip(grid[-1] if sizes else [], sizes, strict=False):
-            _draw_tokens(axes, name, part, _lengths(sections))
-        figure.savefig(temporary, format="svg", metadata={"Date": None})
-
-
-def _draw_latency(axes: Any, parts: Parts, corpus: str) -> None:  # noqa: ANN401  (matplotlib)
-    rounds = rounds_of(parts, 1, corpus)
-    fast = {name: runs for name, runs in rounds.items() if "torch" not in name and "fairseq" not in name}
-    means = [[fmean(run["marks"]) for run in runs] for runs in fast.values()]
-    middles = [median(values) for values in means]
-    spans = [[median(v) - min(v) for v in means], [max(v) - median(v) for v in means]]
-    colours = ["#e69f00" if name.startswith("specmt spec") else "#9a9a9a" for name in fast]
-    axes.barh(range(len(fast)), middles, xerr=spans, color=colours, error_kw={"elinewidth": 1, "capsize": 2})
-    axes.set_yticks(range(len(fast)), list(fast))
-    axes.invert_yaxis()
-    axes.set_title(f"{corpus}, batch size 1", loc="left")
-    axes.set_xlabel("ms per sentence, one core")
-
-
-def _draw_tokens(axes: Any, name: str, part: Mapping[str, Any], lengths: Sequence[int]) -> None:  # noqa: ANN401
-    ours, theirs = part["ours"], part["CTranslate2"]["1"]
-    for length in [length for length in lengths if length in {3, 6, 10, 25}]:
-        emitted = np.linspace(1, length + 1, 50)
-        axes.plot(emitted, ours[f"both {length}"] / emitted, label=f"k = {length}")
-    axes.axhline(ours["step"], color="#262626", linewidth=0.8, linestyle=":", label="our step")
-    if theirs:
-        axes.axhline(theirs["step"], color="#9a9a9a", linewidth=0.8, linestyle="--", label="CTranslate2's step")
-    axes.set_xlim(1, 12)
-    axes.set_ylim(0)
-    axes.set_title(name, loc="left")
-    axes.set_xlabel("mean emitted tokens")
-    axes.set_ylabel("ms per token, without encoder")
-    axes.legend(frameon=False)
 
 
 NEEDS: dict[str, tuple[str, Callable[[Parts], str]]] = {

@@ -16,9 +16,9 @@ from pairs import DEFAULTS, TINY, random_weights, write_tiny_bundle
 from scripted import SENTENCES, tiny_tokenizer, tiny_vocabulary
 from torch import Tensor
 
-from specmt.bundle import Bundle, check_destination, load_bundle, write_bundle
+from specmt.bundle import Bundle, load_bundle, write_bundle
 from specmt.engines.torch_engine import TorchEngine
-from specmt.errors import BundleError, InputError
+from specmt.errors import BundleError
 from specmt.loading import load_translator
 from specmt.settings import DecodingSettings
 from specmt.translator import Translator
@@ -154,18 +154,6 @@ def test_a_bundle_takes_the_place_of_an_older_one(bundle: Path) -> None:
 
 
 # -- what is refused
-
-
-def test_nothing_but_a_bundle_is_replaced_by_one(bundle: Path, tmp_path: Path) -> None:
-    other = tmp_path / "models"
-    other.mkdir()
-    check_destination(other)
-    (other / "thesis.txt").write_text("irreplaceable")
-    for place in (other, other / "thesis.txt"):
-        with pytest.raises(InputError, match="stands there and is no model directory"):
-            check_destination(place)
-    check_destination(bundle)
-    check_destination(tmp_path / "none")
 
 
 def test_no_such_folder(tmp_path: Path) -> None:

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 import torch
 from foreign import Foreign, changed
+from pairs import write_tiny_bundle
 from torch import Tensor
 
+from specmt.bundle import check_destination
 from specmt.conversion import Conversion, convert
 from specmt.dictionaries import Dictionary
 from specmt.errors import InputError
@@ -149,3 +151,16 @@ def test_a_dictionary_gives_the_ids_that_fairseq_gives(tmp_path: Path) -> None:
     words = ["a", "▁b", "c\u2028d", "é", "x", "<unk>", "</s>", "madeupword0000"]
     assert ours.symbols == theirs.symbols
     assert ours.ids(words) == [theirs.index(word) for word in words]
+
+
+def test_nothing_but_a_bundle_is_replaced_by_one(tmp_path: Path) -> None:
+    other = tmp_path / "models"
+    other.mkdir()
+    check_destination(other)
+    (other / "thesis.txt").write_text("irreplaceable")
+    for place in (other, other / "thesis.txt"):
+        with pytest.raises(InputError, match="stands there and is no model directory"):
+            check_destination(place)
+    write_tiny_bundle(tmp_path / "model")
+    check_destination(tmp_path / "model")
+    check_destination(tmp_path / "none")
