@@ -1,5 +1,17 @@
-"""`python -m specmt`."""
+"""`specmt` and `python -m specmt`."""
 
-from specmt.cli import main
+import gc
+from typing import NoReturn
 
-main()
+
+def main() -> NoReturn:
+    """Import the command line and run it."""
+    # What imports make stays: to look through it for garbage every 700 objects takes longer than a short translation.
+    gc.set_threshold(100_000)
+    from specmt.cli import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -7,6 +7,7 @@ these very numbers. Nothing here needs torch.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 
 from specmt.architecture import Architecture
 from specmt.bundle import Bundle
@@ -27,6 +28,8 @@ VERIFIER_OUTPUT, DRAFTER_OUTPUT = "output", "drafter.output"
 
 Stored = dict[str, NDArray[Any]]
 """Tensors of a weights file by name: int8 matrices, float32 scales and vectors, int64 token ids."""
+_TYPES = {"I8": np.int8, "F32": np.float32, "I64": np.int64}
+"""What safetensors calls them."""
 LARGEST = 127
 """Stored integers reach from -127 to 127: symmetric, so that no zero point is needed."""
 
@@ -160,13 +163,13 @@ def load_weights(bundle: Bundle) -> dict[str, FloatArray]:
 
 
 def read_stored(path: Path, architecture: Architecture) -> Stored:
-    """The tensors of a weights file as they stand there.
+    """The tensors of a weights file as they stand there, in views of the file: copy what is used after loading.
 
     Raises:
         BundleError: not safetensors, or tensors that do not fit the architecture.
     """
     try:
-        stored: Stored = load_file(path)
+        stored = _mapped(path)
     except (SafetensorError, OSError) as error:
         raise BundleError(f"{path}: {error}") from None
     found = {name: (array.shape, array.dtype) for name, array in stored.items()}
@@ -174,6 +177,22 @@ def read_stored(path: Path, architecture: Architecture) -> Stored:
     for name, array in stored.items():
         if name.endswith(ids_name("")) and not _are_ids(array, architecture.vocabulary_size):
             raise BundleError(f"{path}: {name}: not ascending ids below {architecture.vocabulary_size}")
+    return stored
+
+
+def _mapped(path: Path) -> Stored:
+    """Read-only views of a file's tensors."""
+    with safe_open(path, "numpy"):  # checks the header
+        pass
+    contents = np.memmap(path, np.uint8, "r").view(np.ndarray)
+    begin = 8 + int.from_bytes(contents[:8].tobytes(), "little")
+    header = json.loads(contents[8:begin].tobytes())
+    stored: Stored = {}
+    for name in header.keys() - {"__metadata__"}:
+        type_, shape, (first, end) = (header[name][key] for key in ("dtype", "shape", "data_offsets"))
+        if type_ not in _TYPES:
+            raise BundleError(f"{path}: {name}: of type {type_}; weights are {', '.join(_TYPES)}")
+        stored[name] = contents[begin + first : begin + end].view(_TYPES[type_]).reshape(shape)
     return stored
 
 
@@ -202,7 +221,7 @@ def read_positions(path: Path, architecture: Architecture) -> dict[str, FloatArr
 def dequantised(stored: Stored) -> dict[str, FloatArray]:
     """Stored weights in float32 (ids in int64), without their scales."""
     return {
-        name: array * stored[scale_name(name)][:, None] if array.ndim == 2 else array
+        name: array * stored[scale_name(name)][:, None] if array.ndim == 2 else array.copy()
         for name, array in stored.items()
         if not name.endswith(scale_name(""))
     }

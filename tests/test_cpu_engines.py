@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from specmt.architecture import Architecture
 from specmt.beam import beam_search
-from specmt.bundle import GRAPHS
+from specmt.bundle import GRAPHS, WEIGHTS
 from specmt.decoding import Greedy, Request, Speculative, Strategy, decode
 from specmt.drafting import draft_and_verify, walk
 from specmt.engines.base import AnyEngine, FloatArray, Rows, step
@@ -299,6 +299,16 @@ def test_graphs_read_the_weights_file_and_hold_no_matrix(folder: Path) -> None:
     for name in GRAPHS:
         graph = (folder / name).read_bytes()
         assert not any(matrix.tobytes() in graph for matrix in matrices)
+
+
+def test_a_model_that_is_overwritten_while_it_is_used_changes_nothing(folder: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    engine, sources = NativeEngine(ARCHITECTURE, copy), sentences(range(5, 20))
+    before = decoded(engine, Speculative(5, 2, 1.0), sources, batch_size=4)
+    size = (copy / WEIGHTS).stat().st_size
+    with (copy / WEIGHTS).open("r+b") as file:
+        file.write(bytes(size))
+    assert decoded(engine, Speculative(5, 2, 1.0), sources, batch_size=4) == before
 
 
 @pytest.mark.parametrize("strategy", [Greedy(), Speculative(5, 1, 0.0), Speculative(6, 4, 2.0)])

@@ -50,6 +50,13 @@ _SIZES = (
     "target_positions",
 )
 """What the library wants to know of an architecture, in its order; last comes whether the activation is gelu."""
+_READ_LATER = (
+    "embeddings.",
+    "source_embeddings.",
+    "output.ids",
+    *(f"drafter.{name}" for name in ("slots.", "bigram_left.", "bigram_right.", "output.ids")),
+)
+"""How the tensors begin that the library reads where they are; it has a copy of the others."""
 
 
 class _Row:
@@ -101,13 +108,14 @@ class NativeEngine:
         """
         self.architecture = architecture
         self._library = library(level)
-        self._stored = read_stored(folder / WEIGHTS, architecture)  # the library reads embeddings from here
+        stored = read_stored(folder / WEIGHTS, architecture)
+        self._read_later = {name: array.copy() for name, array in stored.items() if name.startswith(_READ_LATER)}
         self._network = ctypes.c_void_p()
         tensors = self._library.specmt_tensors_new()
         if not tensors:
             raise MemoryError
         try:
-            self._hand_over(tensors, self._stored, read_ranges(folder / RANGES))
+            self._hand_over(tensors, stored | self._read_later, read_ranges(folder / RANGES))
             sizes = [int(getattr(architecture, name)) for name in _SIZES] + [architecture.activation == "gelu"]
             shape = np.array(sizes, dtype=np.int64)
             self._check(self._library.specmt_network_new(address(shape), tensors, ctypes.byref(self._network)))
