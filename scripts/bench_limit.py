@@ -2,7 +2,7 @@
 
 The limit of a sentence at draft length k is its encoder pass and the fewest iterations that could emit its tokens,
 ceil(tokens / (k + 1)): every draft accepted, nothing around the passes. Each pass counts with what it takes here alone,
-run again and again on this sentence.
+run again and again on this sentence; steps and iterations several in a call where the engine can, as in translation.
 
 The profile runs whole translations with a clock around each part: tokenise, encode, draft and verify (in one call, as
 the engine does it; and as two, to tell them apart), detokenise; bookkeeping is the rest: Python, acceptance, rows that
@@ -17,6 +17,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -35,6 +36,8 @@ from specmt.vocabulary import EOS_ID, AnyVocabulary
 
 T = TypeVar("T")
 ROUNDS = 3
+ITERATED_TOKENS = 8
+"""That are emitted in one call, at most, when iterations are timed."""
 
 
 class Stopwatch:
@@ -142,6 +145,26 @@ def _repeated(call: Callable[[], object]) -> float:
     return median(times[2:])
 
 
+def _iteration(
+    engine: AnyEngine, rows: Rows, last_ids: IntArray, draft_length: int, settings: DecodingSettings
+) -> float:
+    """Median seconds of an iteration, or of a step where nothing is drafted; the rows stay as they are."""
+    iterate = getattr(engine, "iterate", None)
+    if iterate is None:
+        if draft_length == 0:
+            return _repeated(partial(engine.verify, rows, last_ids[:, None], 1))
+        return _repeated(partial(draft_and_verify, engine, rows, last_ids, draft_length, settings.beta))
+    room, iterations = np.full(1, ITERATED_TOKENS), 0
+
+    def run() -> None:
+        nonlocal iterations
+        iterations = len(
+            iterate(copy(rows), last_ids, room, draft_length, settings.beta if draft_length else 1, settings.tau)[0]
+        )
+
+    return _repeated(run) / iterations
+
+
 def limit(translator: Translator, lines: Sequence[str], settings: DecodingSettings) -> dict[str, float]:
     """Milliseconds a sentence takes (median over rounds), and would take at its limit."""
     engine = translator.engine
@@ -157,11 +180,8 @@ def limit(translator: Translator, lines: Sequence[str], settings: DecodingSettin
         engine.verify(rows, read, 1)
         engine.commit(rows, np.array([read.shape[1]]))
         last = np.array([translation.ids[tokens // 2]])
-        if settings.strategy == "ar":
-            least += tokens * _repeated(partial(engine.verify, rows, last[:, None], 1))
-        else:
-            call = partial(draft_and_verify, engine, rows, last, settings.draft_length, settings.beta)
-            least += -(-tokens // (settings.draft_length + 1)) * _repeated(call)
+        length = 0 if settings.strategy == "ar" else settings.draft_length
+        least += -(-tokens // (length + 1)) * _iteration(engine, rows, last, length, settings)
     seconds = []
     iterations = tokens = 0
     for _ in range(ROUNDS):
@@ -186,7 +206,10 @@ def main() -> None:
     results = Results(options, "limit", {"corpora": list(CORPORA), "rounds": ROUNDS})
     translator = load_translator(options.bundle)
     relaxed = DecodingSettings.relaxed(translator.defaults)
-    ways = {"spec": relaxed, "spec-strict": relaxed.strict(), "ar": replace(relaxed, strategy="ar")}
+    strict = relaxed.strict()
+    if length := translator.engine.strict_draft_length:
+        strict = replace(strict, draft_length=length)
+    ways = {"spec": relaxed, "spec-strict": strict, "ar": replace(relaxed, strategy="ar")}
     for name in CORPORA:
         lines = [pair.source for pair in benchmarking.corpus(options, name, 12 if options.quick else 100)]
         for way, settings in ways.items():

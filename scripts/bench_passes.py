@@ -134,14 +134,13 @@ def measured(
 
 
 def their_costs(milliseconds: dict[str, float], beam: int) -> dict[str, float] | None:
-    """CTranslate2's encoder and step, of its faster way to multiply; None if it was not measured."""
+    """CTranslate2's encoder and step, of its fastest way to multiply; None if it was not measured."""
     short, long = STEPS
     found = []
-    for packed in ("0", "1"):
-        times = [milliseconds.get(f"{beam} {packed} {steps}") for steps in STEPS]
-        if times[0] is not None and times[1] is not None:
-            step = (times[1] - times[0]) / (long - short)
-            found.append({"step": step, "encode": times[0] - short * step})
+    for way in {name.split()[1] for name in milliseconds if name.startswith(f"{beam} ")}:
+        times = [milliseconds[f"{beam} {way} {steps}"] for steps in STEPS]
+        step = (times[1] - times[0]) / (long - short)
+        found.append({"step": step, "encode": times[0] - short * step})
     return min(found, key=lambda costs: costs["step"]) if found else None
 
 
@@ -167,16 +166,9 @@ def _workers(architecture: Architecture, template: Path, folder: Path) -> dict[s
     peers.convert(folder / "verifier.pt", folder, folder / "converted", "int8")
     settings = {"model": str(folder / "converted"), "source_tokens": SOURCE_TOKENS}
     return {
-        f"{beam} {packed}": Worker(
-            Setup(
-                "steps",
-                {**settings, "beam": beam},
-                tuple(last_cores(1)),
-                {"CT2_USE_EXPERIMENTAL_PACKED_GEMM": packed},
-            )
-        )
+        f"{beam} {place}": Worker(Setup("steps", {**settings, "beam": beam}, tuple(last_cores(1)), environment))
         for beam in (1, 5)
-        for packed in ("0", "1")
+        for place, environment in enumerate(peers.instructions().values())
     }
 
 

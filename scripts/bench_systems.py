@@ -2,8 +2,8 @@
 
 Every system is a process of its own pinned to the same cores (one core first, then all), warmed up, and run in turn
 over rounds whose order changes. A time spans text in to text out, tokenisation included. CTranslate2 gets the best of
-its threads, batch sizes and packed products (CT2_USE_EXPERIMENTAL_PACKED_GEMM), found on lines of the first test set;
-so does specmt with its batch sizes.
+its threads, batch sizes, instruction sets and vocabulary map, found on lines of the first test set; so does specmt with
+its batch sizes.
 
     python scripts/bench_systems.py --checkpoint runs/NAME/verifier/verifier.pt [--bundle DIR] [--quick]
 """
@@ -44,7 +44,7 @@ class Sampling:
     choosing_lines: int
 
 
-FULL = Sampling(rounds=3, lines=1000, latency_lines=150, choosing_lines=150)
+FULL = Sampling(rounds=7, lines=1000, latency_lines=150, choosing_lines=150)
 QUICK = Sampling(rounds=2, lines=60, latency_lines=20, choosing_lines=20)
 
 
@@ -98,9 +98,13 @@ def specmt(
 
 
 def ctranslate2(options: Options, models: peers.Peers, beam: int, cores: list[int]) -> Contender:
-    """CTranslate2 with 8-bit integers: every split of the cores over translations and products, packed or not."""
+    """CTranslate2 with 8-bit integers: every split of the cores over translations and products.
 
-    def setup(inter: int, intra: int, packed: str) -> Setup:
+    Each with its own choice of instructions and with ours for it, and with the tokens that the bundle's output has or
+    all of them.
+    """
+
+    def setup(inter: int, intra: int, environment: Mapping[str, str], vocabulary_map: bool) -> Setup:
         settings = {
             "model": str(models.converted),
             "tokenizer": str(peers.tokenizer_path(options.bundle)),
@@ -108,20 +112,27 @@ def ctranslate2(options: Options, models: peers.Peers, beam: int, cores: list[in
             "inter": inter,
             "intra": intra,
             "device": "cpu",
+            "vocabulary_map": vocabulary_map,
         }
-        return Setup("ctranslate2", settings, tuple(cores), {"CT2_USE_EXPERIMENTAL_PACKED_GEMM": packed})
+        return Setup("ctranslate2", settings, tuple(cores), environment)
 
     splits = sorted({(len(cores), 1), (1, len(cores))})
-    packing = {"0": "", "1": ", packed"}
+    ways = [
+        (environment, vocabulary_map, note + (", vocabulary map" if vocabulary_map else ""))
+        for note, environment in peers.instructions().items()
+        for vocabulary_map in (False, True)[: 1 + models.has_vocabulary_map]
+    ]
     latency = [
-        Candidate(setup(1, intra, packed), 1, f"{intra} threads{note}")
+        Candidate(setup(1, intra, environment, vocabulary_map), 1, f"{intra} threads{note}")
         for intra in sorted({1, len(cores)})
-        for packed, note in packing.items()
+        for environment, vocabulary_map, note in ways
     ]
     stream = [
-        Candidate(setup(inter, intra, packed), size, f"batch {size}, {inter} × {intra} threads{note}")
+        Candidate(
+            setup(inter, intra, environment, vocabulary_map), size, f"batch {size}, {inter} × {intra} threads{note}"
+        )
         for inter, intra in splits
-        for packed, note in packing.items()
+        for environment, vocabulary_map, note in ways
         for size in BATCH_SIZES
     ]
     return Contender(
@@ -286,6 +297,8 @@ def _bench_cores(
         system.name: results.part(f"{count} cores/choice/{system.name}", partial(choice, system, choosing))
         for system in systems
     }
+    # Strict takes plain steps in a stream, so its batches are those of `ar`.
+    picks["specmt spec-strict"]["stream"] = picks["specmt ar"]["stream"]
     processes = Processes()
     for number in range(sampling.rounds):
         for corpus, pairs in sets.items():

@@ -202,7 +202,9 @@ class _Specmt:
 
 
 class _CTranslate2:
-    def __init__(self, model: str, tokenizer: str, beam: int, inter: int, intra: int, device: str) -> None:
+    def __init__(
+        self, model: str, tokenizer: str, beam: int, inter: int, intra: int, device: str, vocabulary_map: bool
+    ) -> None:
         import ctranslate2
         from sentencepiece import SentencePieceProcessor
 
@@ -211,6 +213,7 @@ class _CTranslate2:
         )
         self._tokenizer = SentencePieceProcessor(tokenizer)
         self._beam = beam
+        self._vocabulary_map = vocabulary_map
 
     def translate(self, lines: Sequence[str], batch_size: int) -> Iterator[str]:
         step = 1 if batch_size == 1 else len(lines)
@@ -221,6 +224,7 @@ class _CTranslate2:
                 beam_size=self._beam,
                 max_batch_size=batch_size,  # sorted by length inside
                 max_decoding_length=2 * max(map(len, pieces)) + 10,
+                use_vmap=self._vocabulary_map,
             )
             yield from (self._tokenizer.decode(result.hypotheses[0]) for result in results)
 

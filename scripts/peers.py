@@ -18,8 +18,12 @@ from specmt.architecture import Architecture
 from specmt.bundle import TOKENIZER, Bundle, load_bundle
 from specmt.decoding import Greedy, Request, RequestQueue, decode
 from specmt.files import atomic_path, file_digest
+from specmt.machine import cpu_model
 from specmt.vocabulary import EOS_ID, MASK_ID
-from specmt.weights import LARGEST, load_weights
+from specmt.weights import LARGEST, VERIFIER_OUTPUT, ids_name, load_weights
+
+VOCABULARY_MAP = "vmap.txt"
+"""As CTranslate2 calls it."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,27 @@ class Peers:
     data: Path
     checkpoint: Path
     converted: Path
+
+    @property
+    def has_vocabulary_map(self) -> bool:
+        """Whether CTranslate2 can be told to say only what the bundle can."""
+        return (self.converted / VOCABULARY_MAP).exists()
+
+
+def instructions() -> dict[str, dict[str, str]]:
+    """How CTranslate2 may be told to multiply on this processor: environments by a note on each.
+
+    Away from Intel's it keeps to AVX2 unless told otherwise, and oneDNN multiplies, which knows no packed products.
+    """
+    found: dict[str, dict[str, str]] = {"": {}}
+    if "avx512f" in Path("/proc/cpuinfo").read_text(encoding="utf-8"):
+        found[", AVX-512"] = {"CT2_FORCE_CPU_ISA": "AVX512"}
+    if "Intel" in cpu_model():
+        found |= {
+            f"{note}, packed": {**environment, "CT2_USE_EXPERIMENTAL_PACKED_GEMM": "1"}
+            for note, environment in found.items()
+        }
+    return found
 
 
 def convert(checkpoint: Path, data: Path, converted: Path, quantisation: str | None) -> None:
@@ -53,7 +78,17 @@ def prepared(bundle: Bundle, checkpoint: Path, folder: Path) -> Peers:
             (made / "data").mkdir(parents=True)
             write_dictionary(bundle.vocabulary(), made / "data", ("de", "en"))
             convert(checkpoint, made / "data", made / "int8", "int8")
+            _write_vocabulary_map(bundle, made / "int8")
     return Peers(ready / "data", checkpoint, ready / "int8")
+
+
+def _write_vocabulary_map(bundle: Bundle, converted: Path) -> None:
+    """The tokens that the bundle's output has, whatever the source; nothing where it has all."""
+    ids = load_weights(bundle).get(ids_name(VERIFIER_OUTPUT))
+    if ids is not None:
+        vocabulary = bundle.vocabulary()
+        pieces = " ".join(vocabulary.piece(id_) for id_ in ids.astype(int).tolist())
+        (converted / VOCABULARY_MAP).write_text(f"\t{pieces}\n", encoding="utf-8")
 
 
 def random_checkpoint(architecture: Architecture, template: Path, folder: Path) -> None:

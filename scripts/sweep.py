@@ -2,7 +2,7 @@
 
 Text is scored, and tokens are counted, over whole test sets, 32 lines at a time; draft lengths over at most 400 lines.
 Times are of fewer lines, spread evenly: text in to text out on one core, all settings in turn, block of lines by block
-of lines, over five rounds (three for batches), so that a busy neighbour slows all of them alike. `write_results.py`
+of lines, over seven rounds (three for batches), so that a busy neighbour slows all of them alike. `write_results.py`
 makes tables of it.
 
     python scripts/sweep.py [--bundle DIR] [--engine E] [--clock C] [--quick] && python scripts/write_results.py
@@ -34,6 +34,7 @@ from specmt.loading import load_translator
 from specmt.settings import DecodingSettings
 from specmt.translation import Translation
 from specmt.translator import Translator
+from specmt.vocabulary import EOS_ID
 
 BETAS = (1, 2, 3, 5)
 TAUS = (0.3, 1.0, 2.0, 3.0)
@@ -64,7 +65,7 @@ class Extent:
     @classmethod
     def of(cls, quick: bool) -> Extent:
         """Few, to see that it runs, or enough."""
-        return cls(40, 20, 6, 6, 2, 2) if quick else cls(10**6, 400, 60, 60, 5, 3)
+        return cls(40, 20, 6, 6, 2, 2) if quick else cls(10**6, 400, 60, 60, 7, 3)
 
 
 class DrafterAlone:
@@ -111,10 +112,17 @@ def translated(
 
 
 def measured(translations: Sequence[Translation], pairs: Sequence[Pair]) -> dict[str, Any]:
-    """Scores, and mean emitted tokens."""
+    """Scores, and what is emitted and accepted. SpecDec's code counts an end's iteration, but not the end itself."""
     output = Output.of(translations)
     quality = scores(output.texts, [pair.target for pair in pairs])
-    return {**asdict(quality), "emitted": output.mean_emitted_tokens()}
+    iterations = [iteration.emitted for one in translations for iteration in one.iterations]
+    ends = sum(emitted[-1] == EOS_ID for emitted in iterations)
+    return {
+        **asdict(quality),
+        "emitted": output.mean_emitted_tokens(),
+        "emitted_without_ends": output.mean_emitted_tokens() - ends / len(iterations),
+        "acceptance_rate": float(output.accepted.sum() / max(output.drafted.sum(), 1)),
+    }
 
 
 def scored_with(translator: Translator, pairs: Sequence[Pair], settings: DecodingSettings) -> dict[str, Any]:

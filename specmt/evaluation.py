@@ -20,13 +20,14 @@ import numpy as np
 
 from specmt.bundle import DecodingDefaults
 from specmt.corpus import evenly_spread
-from specmt.decoding import ReplayCounts
+from specmt.decoding import Iteration, ReplayCounts
 from specmt.engines.base import IntArray
 from specmt.errors import InputError, UsageError
 from specmt.machine import cpu_model, usable_cores
 from specmt.settings import DecodingSettings
 from specmt.translation import Translation
 from specmt.translator import Translator
+from specmt.vocabulary import EOS_ID
 
 STRATEGIES = "ar, beam2 (or another number), replay, spec-strict, spec, spec-reproducible"
 BASELINE = "ar"
@@ -84,16 +85,15 @@ class StrategyResult:
     """Lines that are not blank over `seconds`."""
     latency_ms: Latency
     speedup_vs_ar: float
-    """Median seconds of `ar` greedy over this strategy's, same run."""
+    """Seconds of `ar` greedy over this strategy's in the same round, median over the rounds."""
     speedup_vs_ar_min: float
-    """Smallest ratio of the two within one round."""
     speedup_vs_ar_max: float
     mean_emitted_tokens: float
     """Tokens an iteration, recovered or bonus token included, end-of-sentence counted; 1 for `ar`."""
     acceptance_rate: float | None
-    """Accepted over drafted tokens, 0–1; None if nothing was drafted."""
+    """Accepted over drafted tokens, 0–1, slots behind the end of the sentence left out; None if nothing was drafted."""
     acceptance_by_position: tuple[float, ...]
-    """For each slot, of the iterations that drafted it, the share (0–1) that accepted it."""
+    """For each slot, of the iterations in which it lay within the sentence, the share (0–1) that accepted it."""
     emitted_histogram: tuple[int, ...]
     """At index n, the number of iterations that emitted n tokens."""
     iterations: int
@@ -273,7 +273,7 @@ def _synchronise() -> None:
 
 @dataclass(frozen=True)
 class Output:
-    """What of a pass is measured; `drafted`, `accepted`, `emitted`: tokens of each iteration, shape (iterations,)."""
+    """What of a pass is measured. `drafted` within the sentence, `accepted`, `emitted`: tokens, shape (iterations,)."""
 
     texts: list[str]
     sentences: int
@@ -290,7 +290,7 @@ class Output:
         return cls(
             [translation.text for translation in translations],
             sum(1 for translation in translations if translation.ids),
-            np.array([iteration.drafted for iteration in iterations], dtype=np.int64),
+            np.array([slots for one in translations for slots in _drafted(one.iterations)], dtype=np.int64),
             np.array([iteration.accepted for iteration in iterations], dtype=np.int64),
             np.array([len(iteration.emitted) for iteration in iterations], dtype=np.int64),
             ReplayCounts.total(one.replay for one in translations if one.replay),
@@ -301,9 +301,20 @@ class Output:
         return float(self.emitted.mean())
 
     def acceptance_by_position(self) -> tuple[float, ...]:
-        """For each slot, of the iterations that drafted it, the share (0–1) that accepted it."""
+        """See `StrategyResult`."""
         slots = range(self.drafted.max())
         return tuple(float((self.accepted > slot).sum() / (self.drafted > slot).sum()) for slot in slots)
+
+
+def _drafted(iterations: Sequence[Iteration]) -> list[int]:
+    """Slots of each iteration of a line that lie within a sentence as it came out."""
+    counts, left = [], 0
+    for iteration in reversed(iterations):
+        if iteration.emitted[-1:] == (EOS_ID,):  # a line may have several sentences
+            left = 0
+        left += len(iteration.emitted)
+        counts.append(min(iteration.drafted, left))
+    return counts[::-1]
 
 
 def _result(
@@ -333,7 +344,7 @@ def _result(
         seconds_max=max(seconds),
         sentences_per_second=output.sentences / median(seconds),
         latency_ms=_latency([ms for timing in latencies for ms in timing.sentences_ms]),
-        speedup_vs_ar=median(baseline_seconds) / median(seconds),
+        speedup_vs_ar=median(ratios),
         speedup_vs_ar_min=min(ratios),
         speedup_vs_ar_max=max(ratios),
         mean_emitted_tokens=output.mean_emitted_tokens(),

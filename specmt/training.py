@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from specmt import corpus, shortlist
+from specmt import __version__, corpus, shortlist
 from specmt.architecture import Architecture
 from specmt.bundle import MANIFEST, TOKENIZER, WEIGHTS, DecodingDefaults, load_bundle, write_bundle
 from specmt.config import Config, CorpusConfig, OptimizerConfig, SampleConfig, Samples
@@ -36,7 +36,7 @@ from specmt.weights import save_weights
 
 EVALUATED_LINES = 400
 """Validation lines that the short evaluation at the end of training decodes."""
-_RECORDED_PACKAGES = ("specmt", "torch", "fairseq", "sentencepiece")
+_RECORDED_PACKAGES = ("torch", "fairseq", "sentencepiece")
 
 
 @dataclass(frozen=True)
@@ -389,7 +389,7 @@ def _scores(evaluation: dict[str, Any]) -> dict[str, Any]:
 
 
 def _package_versions() -> dict[str, str]:
-    versions = {}
+    versions = {"specmt": __version__}
     for package in _RECORDED_PACKAGES:
         try:
             versions[package] = version(package)

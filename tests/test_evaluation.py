@@ -140,6 +140,10 @@ class Counts:
         Counts(right_before(2), 3.0, 6 / 11, (1, 1, 0, 0), (0, 0, 0, 3)),
         # The first rejection is at target place 3: 4 tokens, then 5 with the end as bonus token.
         Counts(by_position((0, 0, 0, -1, 0, 0, 0, 0, 0)), 4.5, 7 / 8, (1, 1, 1, 0.5), (0, 0, 0, 0, 1, 1)),
+        # Rejections at target places 0 and 6: 1 token, 5, 1 (with three slots within the sentence), 1 and the end.
+        Counts(
+            by_position((-1, 0, 0, 0, 0, 0, -1, 0, 0)), 2.25, 6 / 13, (1 / 2, 1 / 2, 1 / 3, 1 / 2), (0, 2, 1, 0, 0, 1)
+        ),
         # A rejection at target place 1: 2 tokens, then 5, then 1 and the end, where slots 3 and 4 do not count.
         Counts(by_position((0, -1, 0, 0, 0, 0, 0, 0, 0)), 3.0, 7 / 10, (1, 2 / 3, 1 / 2, 1 / 2), (0, 0, 2, 0, 0, 1)),
     ],
