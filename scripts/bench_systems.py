@@ -28,7 +28,7 @@ from specmt.bundle import load_bundle
 from specmt.corpus import Pair, evenly_spread
 
 BATCH_SIZES = (16, 32, 64, 128)
-SPECMT = ("spec", "spec-strict", "ar", "beam5")
+SPECMT = ("spec", "ar", "spec-strict", "beam5")
 WARM_UP_LINES = 20
 
 
@@ -219,11 +219,14 @@ def tuned_here(options: Options) -> dict[str, int]:
     return {name: result[name] for name in ("draft_length", "rows")}
 
 
-def choice(contender: Contender, lines: Sequence[str]) -> dict[str, Any]:
-    """The fastest ways to run a system, as places among its candidates, and what they are."""
+def choice(contender: Contender, lines: Sequence[str], stream: int | None) -> dict[str, Any]:
+    """The fastest ways to run a system, as places among its candidates (`stream` if it is given), and what they are."""
     processes = Processes()
     ways = {"stream": contender.stream, "latency": contender.latency}
-    found = {kind: _fastest(processes, candidates, lines) for kind, candidates in ways.items()}
+    found = {
+        kind: stream if kind == "stream" and stream is not None else _fastest(processes, candidates, lines)
+        for kind, candidates in ways.items()
+    }
     processes.close()
     return {**found, "notes": {kind: ways[kind][place].note for kind, place in found.items()}}
 
@@ -293,12 +296,13 @@ def _bench_cores(
     systems = list(contenders(options, models, last_cores(count), tuned))
     first = next(iter(sets))
     choosing = evenly_spread([pair.source for pair in sets[first]], sampling.choosing_lines)
-    picks = {
-        system.name: results.part(f"{count} cores/choice/{system.name}", partial(choice, system, choosing))
-        for system in systems
-    }
-    # Strict takes plain steps in a stream, so its batches are those of `ar`.
-    picks["specmt spec-strict"]["stream"] = picks["specmt ar"]["stream"]
+    picks: dict[str, Any] = {}
+    for system in systems:
+        # Strict takes plain steps in a stream, so its batches are those of `ar`.
+        stream = picks["specmt ar"]["stream"] if system.name == "specmt spec-strict" else None
+        picks[system.name] = results.part(
+            f"{count} cores/choice/{system.name}", partial(choice, system, choosing, stream)
+        )
     processes = Processes()
     for number in range(sampling.rounds):
         for corpus, pairs in sets.items():
