@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import inspect
 from collections.abc import Iterator
 from enum import Enum
@@ -79,5 +80,6 @@ def _default(parameter: Any) -> str:  # noqa: ANN401
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     TARGET.write_text(document(), encoding="utf-8")
     print(TARGET)

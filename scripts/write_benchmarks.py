@@ -156,7 +156,7 @@ def passes(sections: Parts) -> str:
             ]
             for length in timed_lengths(sections)
         ]
-        header = ["k", "draft", "verify", "iteration", "worth it from: our step", "CTranslate2's step"]
+        header = ["k", "draft", "verify", "iteration", "break-even: our step", "CTranslate2's step"]
         texts.append(f"**{size}** – {about}.\n\n{table(header, rows)}")
     return "\n\n".join(texts)
 
@@ -181,7 +181,7 @@ def expected(sections: Parts) -> str:
                     *(f"{other:.1f} ({other / time:.2f} ×)" if other else "–" for other in others),
                 ]
             )
-    header = ["size", "acceptance of", "tokens", "k", "emitted", "strict, ms", "ar", "CTranslate2 greedy", "beam 5"]
+    header = ["size", "emitted tokens of", "tokens", "k", "emitted", "strict, ms", "ar", "CTranslate2 greedy", "beam 5"]
     return table(header, rows)
 
 

@@ -77,7 +77,8 @@ DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")]
 PrecisionOption = Annotated[Precision, typer.Option(help="Arithmetic of the torch engine.")]
 ThreadsOption = Annotated[int, typer.Option(min=1, help="Cores used.", show_default="all")]
 DraftLengthOption = Annotated[
-    int | None, typer.Option(min=1, help="Tokens drafted an iteration.", show_default="the model's")
+    int | None,
+    typer.Option(min=1, help="Tokens drafted an iteration.", show_default="the model's; strict: what is fastest"),
 ]
 BetaOption = Annotated[
     int | None, typer.Option(min=1, help="Relaxed: candidates of the verifier.", show_default="the model's")
