@@ -5,7 +5,7 @@ pydantic checks types and ranges and refuses unknown keys.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, dataclass_transform
 
@@ -18,6 +18,8 @@ from specmt.errors import ConfigError
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+_FAIRSEQ_READS = (":", "$")
+"""In a path: it parts paths at the first, and puts variables in the place of the second."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -32,8 +34,10 @@ class CorpusConfig:
     path: str
     repeat: Positive = 1
     """How often its pairs stand in an epoch."""
+    skip: Count = 0
+    """Pairs left out at the beginning of the file, as when another entry takes them for validation."""
     limit: Count = 0
-    """Pairs taken, the first ones of the file; 0 takes all."""
+    """Pairs taken, the first ones behind those; 0 takes all."""
     swapped: bool = False
     """Whether the columns of a `.tsv` file are target and source."""
 
@@ -62,9 +66,9 @@ class DataConfig:
     """Where the corpora are; relative to the working directory."""
     train: Annotated[list[CorpusConfig], Field(min_length=1)]
     valid: Annotated[list[CorpusConfig], Field(min_length=1)]
-    max_tokens: Positive = 100
+    max_tokens: Annotated[int, Field(ge=1, le=1000)] = 100
     """Longest side of a training pair, in tokens."""
-    max_length_ratio: float = 2.5
+    max_length_ratio: Annotated[float, Field(ge=1)] = 2.5
     """Longer side over shorter side of a training pair, in tokens."""
 
 
@@ -85,16 +89,17 @@ class OptimizerConfig:
     max_updates: Positive
     batch_tokens: Positive = 2048
     """Longest batch, in tokens of the longer side, padding included."""
-    learning_rate: float = 1e-3
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
     """At the end of the warm-up."""
     warmup_updates: Count = 500
-    weight_decay: float = 0.0
-    clip_norm: float = 1.0
-    """Largest norm of a gradient."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Share by which weights shrink an update, times the learning rate."""
+    clip_norm: Annotated[float, Field(ge=0)] = 1.0
+    """Largest norm of a gradient; 0 sets no bound."""
     checkpoint_updates: Positive = 250
     """Updates between checkpoints and validations."""
     average_checkpoints: Positive = 3
-    """Last checkpoints whose weights are averaged."""
+    """Last checkpoints whose weights are averaged: the stage's result, also where `patience` ended it."""
     patience: Count = 0
     """Validations without a better loss after which training ends; 0 never ends early."""
 
@@ -106,7 +111,9 @@ class VerifierConfig:
     width: Positive = 256
     """Units of a hidden state."""
     feed_forward_width: Positive = 1024
+    """Units between the two projections of a feed-forward sublayer."""
     heads: Positive = 4
+    """Of attention; `width` is a multiple of them."""
     encoder_layers: Positive = 6
     decoder_layers: Positive = 3
     dropout: Share = 0.1
@@ -119,7 +126,8 @@ class RefinementConfig:
     """Further training of the verifier on its own beam output: its greedy output then comes close to beam search."""
 
     beam: Annotated[int, Field(ge=2)] = 5
-    length_penalty: float = 1.0
+    length_penalty: Annotated[float, Field(ge=0, le=10)] = 1.0
+    """Exponent of the length by which a hypothesis' score is divided."""
     nearest_reference: bool = False
     """Learn the hypothesis of each beam that is nearest the reference (BLEU of its tokens), not the one with the best
     score."""
@@ -143,7 +151,7 @@ class DrafterConfig:
     """The mask-predict drafter over the verifier's encoder output and decoder states."""
 
     layers: Positive = 1
-    draft_length: Positive = 10
+    draft_length: Annotated[int, Field(ge=1, le=100)] = 10
     """`[MASK]` slots in training: the most that can be drafted."""
     bigram_rank: Positive = 64
     """Rank of the term that ties a slot's token to the one before it."""
@@ -177,6 +185,7 @@ class RuntimeConfig:
     """How training runs on this machine; changes nothing but speed and rounding."""
 
     threads: Positive = 2
+    """Cores used."""
     bf16: bool = False
     """bfloat16 autocast: about twice as fast from width 256 up on processors that have it, slower below."""
     seed: Count = 1
@@ -187,10 +196,12 @@ class Config:
     """A whole training run."""
 
     name: str
+    """What the manifest calls the run."""
     output: str
     """Folder of checkpoints, logs and the bundle; relative to the working directory."""
     start_from: str = ""
-    """Folder of a finished run whose tokenizer and verifier this one goes on from, with data of its own."""
+    """Folder of a finished run whose tokenizer and verifier (before refinement) this one goes on from, with data of its
+    own. Tokens that stood in that run's data can still be said."""
     data: DataConfig
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
     verifier: VerifierConfig
@@ -224,23 +235,42 @@ def load_config(path: Path, overrides: list[str]) -> Config:
         config = TypeAdapter(Config).validate_python(values)
     except ValidationError as error:
         raise ConfigError(f"{path}: {_first_mistake(error)}") from None
-    _check(config, path)
+    for contradiction in _contradictions(config):
+        raise ConfigError(f"{path}: {contradiction}")
     return config
 
 
-def _check(config: Config, path: Path) -> None:
-    """Refuse settings that contradict one another."""
-    corpora = {entry.path for entry in config.data.train}
-    for entry in [*config.data.train, *config.data.valid]:
+def _contradictions(config: Config) -> Iterator[str]:
+    """Settings that cannot be had together, or not with fairseq."""
+    data, verifier, drafter = config.data, config.verifier, config.drafter
+    if data.source_language == data.target_language:
+        yield "data.target_language: must not be the source language: files are named by them"
+    if set(config.output) & set(_FAIRSEQ_READS):
+        yield f"output: fairseq cannot work in a folder with {' or '.join(_FAIRSEQ_READS)} in its name"
+    if config.start_from and Path(config.start_from).resolve() == Path(config.output).resolve():
+        yield "start_from: must not be output: a run does not go on from itself"
+    if verifier.width % verifier.heads:
+        yield "verifier.width: must be a multiple of verifier.heads"
+    if drafter.layers > verifier.decoder_layers:
+        yield "drafter.layers: must not exceed verifier.decoder_layers, from which they start"
+    if drafter.vocabulary_size >= config.tokenizer.vocabulary_size:
+        yield "drafter.vocabulary_size: must be less than tokenizer.vocabulary_size; 0 is all of it"
+    if config.export.draft_length > drafter.draft_length:
+        yield "export.draft_length: must not exceed drafter.draft_length"
+    yield from _wrong_corpora(config)
+
+
+def _wrong_corpora(config: Config) -> Iterator[str]:
+    data, refinement = config.data, config.refinement
+    for entry in [*data.train, *data.valid]:
         if entry.swapped and ".tsv" not in Path(entry.path).suffixes:
-            raise ConfigError(f"{path}: swapped: {entry.path} has a file for each language; only a .tsv file can be")
-    for section, stage in (("refinement", config.refinement), ("distillation", config.distillation)):
-        for name in set(stage.sample if stage else ()) - corpora:
-            raise ConfigError(f"{path}: {section}.sample: {name} is not in data.train")
-    if config.verifier.width % config.verifier.heads:
-        raise ConfigError(f"{path}: verifier.width: must be a multiple of verifier.heads")
-    if config.export.draft_length > config.drafter.draft_length:
-        raise ConfigError(f"{path}: export.draft_length: must not exceed drafter.draft_length")
+            yield f"swapped: {entry.path} has a file for each language; only a .tsv file can be"
+    for section, stage in (("refinement", refinement), ("distillation", config.distillation)):
+        for name in set(stage.sample if stage else ()) - {entry.path for entry in data.train}:
+            yield f"{section}.sample: {name} is not in data.train"
+    for section, trained in (("verifier", config.verifier), ("refinement", refinement), ("drafter", config.drafter)):
+        if trained and trained.optimizer.batch_tokens <= data.max_tokens:
+            yield f"{section}.optimizer.batch_tokens: must be more than data.max_tokens"
 
 
 def _override(values: dict[str, Any], override: str) -> None:

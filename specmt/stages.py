@@ -82,7 +82,7 @@ class Stage:
         changed = _read_seal(self._seal).get("fingerprint") != fingerprint
         if self.folder.exists() and (changed or restart):
             why = "inputs have changed" if changed else "restarted"
-            announce(f"{self.name}: {why}; what stood there is now {self._move_aside()}")
+            announce(f"{self.name}: {why}; what stood there is now {move_aside(self.folder)}")
         announce(f"{self.name}: {'goes on' if self.folder.exists() else 'begins'}")
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(self._seal, {"fingerprint": fingerprint})
@@ -100,12 +100,14 @@ class Stage:
     def _output_digests(self) -> dict[str, str]:
         return {name: file_digest(self.folder / name) for name in self.outputs}
 
-    def _move_aside(self) -> Path:
-        number = 1
-        while (aside := self.folder.with_name(f"{self.folder.name}.old-{number}")).exists():
-            number += 1
-        self.folder.rename(aside)
-        return aside
+
+def move_aside(folder: Path) -> Path:
+    """Give a folder the first free name of `FOLDER.old-1`, `FOLDER.old-2` …; the new name."""
+    number = 1
+    while (aside := folder.with_name(f"{folder.name}.old-{number}")).exists():
+        number += 1
+    folder.rename(aside)
+    return aside
 
 
 def _input_digest(path: Path) -> str:

@@ -5,35 +5,50 @@ Each stage is resumable.
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import numpy as np
 from torch import Tensor
 
-from specmt import __version__, corpus, shortlist
+from specmt import __version__, shortlist
 from specmt.architecture import Architecture
-from specmt.bundle import MANIFEST, TOKENIZER, WEIGHTS, DecodingDefaults, load_bundle, write_bundle
-from specmt.config import Config, CorpusConfig, OptimizerConfig, SampleConfig, Samples
-from specmt.corpus import Pair
-from specmt.distillation import Decoding, Ids, translate_in_shards
+from specmt.bundle import (
+    MANIFEST,
+    TOKENIZER,
+    WEIGHTS,
+    Bundle,
+    DecodingDefaults,
+    check_destination,
+    load_bundle,
+    write_bundle,
+)
+from specmt.config import Config, CorpusConfig, OptimizerConfig, SampleConfig, Samples, VerifierConfig
+from specmt.corpus import evenly_spread
+from specmt.distillation import Decoding, translate_in_shards
 from specmt.engines.base import IntArray
-from specmt.errors import TrainingError, UsageError
+from specmt.errors import BundleError, TrainingError, UsageError
 from specmt.evaluation import evaluate
 from specmt.exporting import calibration_sources, copy_files, write_cpu_files
-from specmt.fairseq_backend import binarise, checkpoints, driver
+from specmt.fairseq_backend import checkpoints, driver
 from specmt.files import write_json
 from specmt.loading import load_translator
-from specmt.stages import Stage, exclusive
+from specmt.stages import Stage, exclusive, move_aside
+from specmt.training_data import Encoded, TrainingData
 from specmt.translator import Translator
 from specmt.tuning import counted_emission
-from specmt.vocabulary import Vocabulary, train_vocabulary
+from specmt.vocabulary import Vocabulary
 from specmt.weights import save_weights
 
+_TARGET_COUNTS = "target_counts.json"
+"""How often each token stands on the target side of the training data, that of the runs before this one included."""
 EVALUATED_LINES = 400
 """Validation lines that the short evaluation at the end of training decodes."""
 _RECORDED_PACKAGES = ("torch", "fairseq", "sentencepiece")
@@ -53,21 +68,32 @@ class Pipeline:
     def __init__(self, config: Config, reporter: Reporter) -> None:
         self.config = config
         self.reporter = reporter
-        self.languages = (config.data.source_language, config.data.target_language)
+        self.data = TrainingData(config, reporter.announce)
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
         """All stages in their order."""
         config = self.config
-        numerics = (config.runtime.seed, config.runtime.bf16)
+        data, numerics = config.data, (config.runtime.seed, config.runtime.bf16)
         tokenizer = self._stage(
             "tokenizer",
             self._train_tokenizer,
             (TOKENIZER,),
-            (config.tokenizer, config.data),
-            inputs=[*self._corpus_files(), *self._earlier("tokenizer", TOKENIZER)],
+            (config.tokenizer, self.data.languages, [(entry.skip, entry.limit, entry.swapped) for entry in data.train]),
+            inputs=[*self.data.files(data.train), *self._earlier("tokenizer", TOKENIZER)],
         )
-        binarised = self._stage("binarise", self._binarise, self._binarised_files(), needs=(tokenizer,))
+        corpora = [*data.train, *data.valid]
+        binarised = self._stage(
+            "binarise",
+            self._binarise,
+            [*self.data.binarised_files(), _TARGET_COUNTS],
+            (
+                *(data.max_tokens, data.max_length_ratio, len(data.train)),
+                [(entry.skip, entry.limit, entry.repeat, entry.swapped) for entry in corpora],
+            ),
+            inputs=[*self.data.files(corpora), *self._earlier("binarise", _TARGET_COUNTS)],
+            needs=(tokenizer,),
+        )
         verifier = self._stage(
             "verifier",
             self._train_verifier,
@@ -87,7 +113,7 @@ class Pipeline:
         distilled = self._stage(
             "distil",
             self._distil,
-            self._binarised_files(),
+            self.data.binarised_files(),
             (config.distillation, *numerics),
             needs=refinement or (verifier,),
         )
@@ -110,7 +136,7 @@ class Pipeline:
         return tokenizer, binarised, verifier, *refinement, distilled, drafter, exported, evaluated
 
     def run(self, only: str | None = None, restart: bool = False) -> Path:
-        """Complete all stages in their order, or the one named; where the finished bundle is.
+        """Complete all stages in their order, or the one named; where the finished bundle is, or what the stage wrote.
 
         Raises:
             UsageError: no stage of that name.
@@ -120,11 +146,12 @@ class Pipeline:
         names = [stage.name for stage in self.stages]
         if only is not None and only not in names:
             raise UsageError(f"--stage {only}: expected one of {', '.join(names)}")
+        check_destination(self.bundle)
         with exclusive(Path(self.config.output)):
             for stage in self.stages:
                 if only in {None, stage.name}:
                     self._complete(stage, restart)
-        return self.bundle
+        return self.bundle if only in {None, "evaluate"} else self._folder(str(only))
 
     def _complete(self, stage: Stage, restart: bool) -> None:
         for needed in stage.needs:
@@ -160,35 +187,6 @@ class Pipeline:
         """The finished verifier's checkpoint."""
         return self._folder("refine" if self.config.refinement else "verifier") / "verifier.pt"
 
-    # -- corpora
-
-    def _corpus_path(self, entry: CorpusConfig) -> Path:
-        return Path(self.config.data.folder) / entry.path
-
-    def _corpus_files(self) -> Iterator[Path]:
-        for entry in [*self.config.data.train, *self.config.data.valid]:
-            yield from corpus.corpus_files(self._corpus_path(entry), *self.languages)
-
-    def _read(self, entry: CorpusConfig, limit: int = 0) -> list[Pair]:
-        pairs = corpus.read_corpus(self._corpus_path(entry), *self.languages, entry.swapped)[: entry.limit or None]
-        return pairs[: limit or None]
-
-    def _validation_pairs(self) -> list[Pair]:
-        return [pair for entry in self.config.data.valid for pair in self._read(entry)]
-
-    def _kept(self, pairs: Iterable[tuple[Ids, Ids]]) -> list[tuple[Ids, Ids]]:
-        data = self.config.data
-        return [
-            (source, target)
-            for source, target in pairs
-            if corpus.keep_pair(len(source), len(target), data.max_tokens, data.max_length_ratio)
-        ]
-
-    def _encoded(self, entry: CorpusConfig, limit: int = 0) -> list[tuple[Ids, Ids]]:
-        vocabulary = self.vocabulary
-        pairs = self._read(entry, limit)
-        return self._kept((vocabulary.encode(source), vocabulary.encode(target)) for source, target in pairs)
-
     @property
     def vocabulary(self) -> Vocabulary:
         """The trained vocabulary."""
@@ -200,32 +198,18 @@ class Pipeline:
         settings, folder = self.config.tokenizer, self._folder("tokenizer")
         for earlier in self._earlier("tokenizer", TOKENIZER):
             shutil.copyfile(earlier, folder / TOKENIZER)
+            if (size := len(self.vocabulary)) != settings.vocabulary_size:
+                raise TrainingError(f"tokenizer.vocabulary_size: {earlier}, which start_from names, has {size} pieces")
             return
-        sentences = (text for entry in self.config.data.train for pair in self._read(entry) for text in pair)
-        threads = self.config.runtime.threads
-        try:
-            train_vocabulary(
-                sentences, folder / "training", settings.vocabulary_size, settings.character_coverage, threads
-            )
-        except RuntimeError as error:
-            raise TrainingError(f"tokenizer.vocabulary_size: {settings.vocabulary_size}: {error}") from None
-        (folder / "training.model").rename(folder / TOKENIZER)
-
-    def _binarised_files(self) -> Iterator[str]:
-        for language in self.languages:
-            yield f"dict.{language}.txt"
-            for split in ("train", "valid"):
-                yield from (f"{split}.{'-'.join(self.languages)}.{language}.{kind}" for kind in ("bin", "idx"))
+        self.data.train_tokenizer(folder)
 
     def _binarise(self) -> None:
-        self._write_binarised("binarise", lambda entry: self._encoded(entry) * entry.repeat)
-
-    def _write_binarised(self, stage: str, encoded: Callable[[CorpusConfig], list[tuple[Ids, Ids]]]) -> None:
-        vocabulary, folder = self.vocabulary, self._folder(stage)
-        binarise.write_dictionary(vocabulary, folder, self.languages)
-        for split, entries in (("train", self.config.data.train), ("valid", self.config.data.valid)):
-            pairs = (pair for entry in entries for pair in encoded(entry))
-            binarise.write_split(folder, split, self.languages, pairs, len(vocabulary))
+        folder = self._folder("binarise")
+        self.data.binarise(self.vocabulary, folder)
+        counts = self._target_counts("binarise")
+        for earlier in self._earlier("binarise", _TARGET_COUNTS):
+            counts += np.array(json.loads(earlier.read_text(encoding="utf-8")))
+        write_json(folder / _TARGET_COUNTS, counts.tolist())
 
     def _train_verifier(self) -> None:
         initial = next(iter(self._earlier("verifier", "verifier.pt")), None)
@@ -247,6 +231,8 @@ class Pipeline:
         self, stage: str, optimizer: OptimizerConfig, binarised: str, initial: Path | None
     ) -> None:
         folder = self._folder(stage)
+        if initial:
+            _check_shape(initial, self.config.verifier)
         arguments = driver.verifier_arguments(
             self.config, optimizer, self._folder(binarised), folder / "checkpoints", initial
         )
@@ -257,22 +243,24 @@ class Pipeline:
         self._write_distilled("distil", self._verifier, Decoding(distillation.batch_size), distillation.sample)
 
     def _write_distilled(self, stage: str, verifier: Path, decoding: Decoding, samples: Samples) -> None:
-        folder = self._folder(stage)
+        folder, vocabulary = self._folder(stage), self.vocabulary
         # The engine that translates, with its 8-bit weights: a drafter learns what it will have to match.
         translator = self._load_verifier(verifier, folder / "verifier")
         self.reporter.announce(f"{stage}: {translator.engine.name} translates")
 
-        def distilled(entry: CorpusConfig) -> list[tuple[Ids, Ids]]:
-            sample = samples.get(entry.path, SampleConfig(repeat=entry.repeat))
-            pairs = self._encoded(entry, sample.limit)
+        def distilled(entry: CorpusConfig, split: str) -> Encoded:
+            sample = SampleConfig(repeat=entry.repeat)
+            if split == "train":
+                sample = samples.get(entry.path, sample)
+            pairs = self.data.encoded(vocabulary, entry, sample.limit)
             self.reporter.announce(f"{stage}: {entry.path}, {len(pairs)} sentences")
-            name = f"{entry.path.replace('/', '_')}.{entry.limit}.{sample.limit}{'.swapped' if entry.swapped else ''}"
-            shards = folder / "shards" / translator.engine.name / name
+            shards = folder / "shards" / translator.engine.name / shards_of(entry, sample)
             translations = translate_in_shards(translator.engine, pairs, shards, decoding, translator.workers)
             sources = (source for source, _ in pairs)
-            return self._kept(zip(sources, translations, strict=True)) * sample.repeat
+            return self.data.kept(zip(sources, translations, strict=True)) * sample.repeat
 
-        self._write_binarised(stage, distilled)
+        why = "the verifier's translations are empty or too long; it needs more training"
+        self.data.write_binarised(vocabulary, folder, distilled, why)
 
     def _train_drafter(self) -> None:
         folder, optimizer = self._folder("drafter"), self.config.drafter.optimizer
@@ -291,8 +279,7 @@ class Pipeline:
         return path
 
     def _target_counts(self, stage: str) -> IntArray:
-        prefix = self._folder(stage) / f"train.{'-'.join(self.languages)}.{self.languages[1]}"
-        return binarise.token_counts(prefix, len(self.vocabulary))
+        return self.data.target_counts(self._folder(stage), len(self.vocabulary))
 
     def _train(self, stage: str, arguments: list[str], optimizer: OptimizerConfig, output: Path) -> None:
         """Train to the end, and write the average of the last checkpoints."""
@@ -333,9 +320,10 @@ class Pipeline:
         self, path: Path, weights: dict[str, Tensor], architecture: Architecture, decoding: DecodingDefaults
     ) -> None:
         """Write a bundle whose verifier says the tokens that occur in the training data."""
-        said = shortlist.seen_ids(self._target_counts("binarise"))
+        counts = json.loads((self._folder("binarise") / _TARGET_COUNTS).read_text(encoding="utf-8"))
+        said = shortlist.seen_ids(np.array(counts))
         weights, architecture = checkpoints.limit_targets(weights, architecture, said)
-        sources = calibration_sources(self.vocabulary, [pair.source for pair in self._validation_pairs()])
+        sources = calibration_sources(self.vocabulary, [pair.source for pair in self.data.validation_pairs()])
 
         def write_files(folder: Path) -> None:
             shutil.copyfile(self._folder("tokenizer") / TOKENIZER, folder / TOKENIZER)
@@ -345,7 +333,7 @@ class Pipeline:
 
         write_bundle(
             path,
-            languages=self.languages,
+            languages=self.data.languages,
             architecture=architecture,
             decoding=decoding,
             write_files=write_files,
@@ -356,8 +344,7 @@ class Pipeline:
     def _evaluate(self) -> None:
         """Score the exported bundle on validation lines, and write the finished bundle with its scores."""
         exported = load_bundle(self._folder("export") / "bundle")
-        pairs = self._validation_pairs()
-        pairs = pairs[:: max(1, len(pairs) // EVALUATED_LINES)][:EVALUATED_LINES]
+        pairs = evenly_spread(self.data.validation_pairs(), EVALUATED_LINES)
         translator = load_translator(exported.path, threads=self.config.runtime.threads)
         sources = [pair.source for pair in pairs]
         result = evaluate(
@@ -371,9 +358,10 @@ class Pipeline:
             threads=self.config.runtime.threads,
         ).to_json()
         emission = counted_emission(translator, sources, "validation").to_json()
+        self._make_way(exported)
         write_bundle(
             self.bundle,
-            languages=self.languages,
+            languages=self.data.languages,
             architecture=exported.architecture,
             decoding=exported.decoding,
             write_files=lambda folder: copy_files(exported, folder, exported.files),
@@ -381,6 +369,34 @@ class Pipeline:
             scores={"validation": {**_scores(result), "emission": emission}},
         )
         write_json(self._folder("evaluate") / "evaluation.json", result)
+
+    def _make_way(self, exported: Bundle) -> None:
+        """Move a finished bundle aside that is not this one with other scores, as after `specmt export` on it."""
+        try:
+            is_this = load_bundle(self.bundle).files == exported.files
+        except BundleError:
+            is_this = not self.bundle.exists()
+        if not is_this:
+            aside = move_aside(self.bundle)
+            self.reporter.announce(f"evaluate: {self.bundle} has other files than this run's; it is now {aside}")
+
+
+def shards_of(entry: CorpusConfig, sample: SampleConfig) -> str:
+    """A name for the translations of what a stage takes of a corpus: another one for anything else."""
+    swapped = ".swapped" if entry.swapped else ""
+    return f"{quote(entry.path, safe='')}.{entry.skip}.{entry.limit}.{sample.limit}{swapped}"
+
+
+def _check_shape(initial: Path, verifier: VerifierConfig) -> None:
+    """Refuse to go on from a checkpoint of another shape.
+
+    Raises:
+        TrainingError: names the setting.
+    """
+    found = asdict(checkpoints.verifier_architecture(checkpoints.load(initial)))
+    for name in ("width", "heads", "feed_forward_width", "encoder_layers", "decoder_layers"):
+        if found[name] != getattr(verifier, name):
+            raise TrainingError(f"verifier.{name}: {initial}, from which training goes on, has {found[name]}")
 
 
 def _scores(evaluation: dict[str, Any]) -> dict[str, Any]:

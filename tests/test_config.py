@@ -149,6 +149,10 @@ def test_a_missing_key_is_named(path: Path, key: str) -> None:
         ("drafter.optimizer.warmup_updates=-1", "drafter.optimizer.warmup_updates", "-1"),
         ("tokenizer.vocabulary_size=8001", "tokenizer.vocabulary_size", "8001"),
         ("tokenizer.vocabulary_size=8", "tokenizer.vocabulary_size", "8"),
+        ("data.max_length_ratio=0.5", "data.max_length_ratio", "0.5"),
+        ("data.max_tokens=2000", "data.max_tokens", "2000"),
+        ("drafter.draft_length=1100", "drafter.draft_length", "1100"),
+        ("verifier.optimizer.learning_rate=-0.001", "verifier.optimizer.learning_rate", "-0.001"),
         ("export.tau=-1", "export.tau", "-1"),
         ("export.beta=0", "export.beta", "0"),
         ("runtime.bf16=maybe", "runtime.bf16", "'maybe'"),
@@ -175,10 +179,16 @@ def test_a_wrong_value_is_named_with_its_key(path: Path, override: str, key: str
             ["export.draft_length=12", "drafter.draft_length=11"],
             "own.yaml: export.draft_length: must not exceed drafter.draft_length",
         ),
+        (["data.target_language=de"], "own.yaml: data.target_language: must not be the source language: "),
+        (["output=a:b"], "own.yaml: output: fairseq cannot work in a folder with : or $ in its name"),
+        (["start_from=./runs/../runs/smallest"], "own.yaml: start_from: must not be output: "),
+        (["drafter.layers=2", "verifier.decoder_layers=1"], "own.yaml: drafter.layers: must not exceed "),
+        (["drafter.vocabulary_size=8000"], "own.yaml: drafter.vocabulary_size: must be less than "),
+        (["drafter.optimizer.batch_tokens=100"], "own.yaml: drafter.optimizer.batch_tokens: must be more than "),
     ],
 )
 def test_values_that_contradict_one_another_are_refused(path: Path, overrides: list[str], expected: str) -> None:
-    assert message(path, *overrides) == expected
+    assert message(path, *overrides).startswith(expected)
 
 
 @pytest.mark.parametrize(

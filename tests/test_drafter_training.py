@@ -156,12 +156,20 @@ def test_the_chunked_loss_and_its_gradients_are_torchs(positions: int, label_smo
 
 
 def test_the_last_checkpoints_are_chosen_by_update_and_averaged(tmp_path: Path) -> None:
-    for epoch, update in ((1, 900), (2, 1000), (2, 1100)):
+    def save(update: int, name: str) -> None:
         state = {
             "model": {"w": torch.full((2,), float(update)), "version": torch.tensor(3)},
+            "optimizer_history": [{"num_updates": 900}, {"num_updates": update}],
             "last_optimizer_state": {},
         }
-        torch.save(state, tmp_path / f"checkpoint_{epoch}_{update}.pt")
+        torch.save(state, tmp_path / name)
+
+    for epoch, update in ((1, 900), (2, 1000), (2, 1100)):
+        save(update, f"checkpoint_{epoch}_{update}.pt")
+    save(1150, "checkpoint_last.pt")
+    found = [path.name for path in checkpoints.last_checkpoints(tmp_path, 2)]
+    assert found == ["checkpoint_2_1100.pt", "checkpoint_last.pt"], "training ended between two intervals"
+    save(1100, "checkpoint_last.pt")
     chosen = checkpoints.last_checkpoints(tmp_path, 2)
     assert [path.name for path in chosen] == ["checkpoint_2_1000.pt", "checkpoint_2_1100.pt"]
     checkpoints.write_average(chosen, tmp_path / "average.pt")

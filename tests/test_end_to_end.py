@@ -77,6 +77,19 @@ def test_training_records_what_tune_goes_by(bundle: Path) -> None:
     assert max(recorded["by_draft_length"]) > 2
 
 
+def test_a_bundle_that_was_exported_anew_is_moved_aside_when_training_is_asked_for_again(
+    run_folder: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(run_folder, tmp_path / "run"))
+    specmt("export", copy / "bundle", "--calibration", SMOKE / "test.de")
+    exported = (copy / "bundle" / "ranges.json").read_bytes()
+    assert exported != (run_folder / "bundle" / "ranges.json").read_bytes()
+    done = specmt(*train_arguments(copy))
+    assert b"bundle.old-1" in done.stderr
+    assert (copy / "bundle.old-1" / "ranges.json").read_bytes() == exported
+    assert (copy / "bundle" / "ranges.json").read_bytes() == (run_folder / "bundle" / "ranges.json").read_bytes()
+
+
 @pytest.mark.parametrize("engine", ["native", "onnx", "torch"])
 def test_strict_speculation_equals_greedy_byte_for_byte(bundle: Path, engine: str) -> None:
     translate = ("translate", "-m", bundle, "--engine", engine)

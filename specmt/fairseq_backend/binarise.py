@@ -34,21 +34,24 @@ def write_split(
     languages: tuple[str, str],
     pairs: Iterable[tuple[Sequence[int], Sequence[int]]],
     vocabulary_size: int,
-) -> None:
-    """Write `SPLIT.de-en.{de,en}.{bin,idx}`.
+) -> int:
+    """Write `SPLIT.de-en.{de,en}.{bin,idx}`; the number of pairs, without which fairseq cannot read the files.
 
     Args:
         pairs: source and target ids without end-of-sentence, which is added here.
     """
+    written = 0
     prefixes = [str(folder / f"{split}.{'-'.join(languages)}.{language}") for language in languages]
     builders = [
         indexed_dataset.make_builder(f"{prefix}.bin", impl="mmap", vocab_size=vocabulary_size) for prefix in prefixes
     ]
     for pair in pairs:
+        written += 1
         for builder, ids in zip(builders, pair, strict=True):
             builder.add_item(torch.tensor([*ids, EOS_ID], dtype=torch.int32))
     for builder, prefix in zip(builders, prefixes, strict=True):
         builder.finalize(f"{prefix}.idx")
+    return written
 
 
 def token_counts(prefix: Path, vocabulary_size: int) -> IntArray:

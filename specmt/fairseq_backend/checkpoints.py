@@ -24,16 +24,18 @@ _INTERVAL_NAME = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 def last_checkpoints(folder: Path, count: int) -> list[Path]:
     """The last `count` checkpoints by update, oldest first; the one at the very end of training included.
 
+    fairseq keeps that one under another name, and under that name only where it lies between two intervals.
+
     Raises:
         TrainingError: there is none.
     """
-    numbered = [(int(match[1]), path) for path in folder.iterdir() if (match := _INTERVAL_NAME.fullmatch(path.name))]
-    paths = [path for _, path in sorted(numbered)][-count:]
-    if not paths and (folder / "checkpoint_last.pt").is_file():
-        paths = [folder / "checkpoint_last.pt"]
-    if not paths:
+    numbered = {int(match[1]): path for path in folder.iterdir() if (match := _INTERVAL_NAME.fullmatch(path.name))}
+    last = folder / "checkpoint_last.pt"
+    if last.is_file():
+        numbered.setdefault(load(last)["optimizer_history"][-1]["num_updates"], last)
+    if not numbered:
         raise TrainingError(f"{folder}: no checkpoint")
-    return paths
+    return [numbered[update] for update in sorted(numbered)][-count:]
 
 
 def load(path: Path) -> dict[str, Any]:

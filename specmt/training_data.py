@@ -1,0 +1,156 @@
+"""The training side of the corpora: read, tokenised, filtered, and written as fairseq reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from specmt import corpus
+from specmt.bundle import TOKENIZER
+from specmt.config import Config, CorpusConfig
+from specmt.corpus import Pair
+from specmt.engines.base import IntArray
+from specmt.errors import TrainingError
+from specmt.fairseq_backend import binarise
+from specmt.vocabulary import Vocabulary, train_vocabulary
+
+Ids = list[int]
+Encoded = list[tuple[Ids, Ids]]
+"""Pairs as token ids without end-of-sentence."""
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """The corpora of a configuration. `announce` takes lines on what is done."""
+
+    config: Config
+    announce: Callable[[str], None]
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source, target."""
+        return self.config.data.source_language, self.config.data.target_language
+
+    def files(self, entries: Iterable[CorpusConfig]) -> Iterator[Path]:
+        """The files of some corpora."""
+        for entry in entries:
+            yield from corpus.corpus_files(self._path(entry), *self.languages)
+
+    def _path(self, entry: CorpusConfig) -> Path:
+        return Path(self.config.data.folder) / entry.path
+
+    def read(self, entry: CorpusConfig, limit: int = 0) -> list[Pair]:
+        """A corpus' pairs, without `skip` and up to `limit` of the entry, and of those the first `limit`; 0: all."""
+        pairs = corpus.read_corpus(self._path(entry), *self.languages, entry.swapped)[entry.skip :]
+        return pairs[: entry.limit or None][: limit or None]
+
+    def validation_pairs(self) -> list[Pair]:
+        """All of `data.valid`."""
+        return [pair for entry in self.config.data.valid for pair in self.read(entry)]
+
+    def kept(self, pairs: Iterable[tuple[Ids, Ids]]) -> Encoded:
+        """The pairs that are fit for training."""
+        data = self.config.data
+        return [
+            (source, target)
+            for source, target in pairs
+            if corpus.keep_pair(len(source), len(target), data.max_tokens, data.max_length_ratio)
+        ]
+
+    def encoded(self, vocabulary: Vocabulary, entry: CorpusConfig, limit: int = 0) -> Encoded:
+        """As `read`, the pairs that are fit for training as token ids."""
+        pairs = self.read(entry, limit)
+        return self.kept((vocabulary.encode(source), vocabulary.encode(target)) for source, target in pairs)
+
+    def train_tokenizer(self, folder: Path) -> None:
+        """Learn a SentencePiece model from both sides of the training corpora, and write it to `folder`.
+
+        Raises:
+            TrainingError: no text, or not one for so many pieces.
+        """
+        settings = self.config.tokenizer
+        sentences = [text for entry in self.config.data.train for pair in self.read(entry) for text in pair]
+        if not any(map(str.strip, sentences)):
+            raise TrainingError("data.train: no text in its files")
+        threads = self.config.runtime.threads
+        try:
+            train_vocabulary(
+                sentences, folder / "training", settings.vocabulary_size, settings.character_coverage, threads
+            )
+        except RuntimeError as error:
+            raise TrainingError(_wrong_size(settings.vocabulary_size, str(error))) from None
+        (folder / "training.model").rename(folder / TOKENIZER)
+
+    def binarise(self, vocabulary: Vocabulary, folder: Path) -> None:
+        """Write the corpora to `folder`, and tell what is left out and what validation shares with training.
+
+        Raises:
+            TrainingError: nothing is left of a split.
+        """
+        trained: set[int] = set()
+        known = 0
+
+        def encoded(entry: CorpusConfig, split: str) -> Encoded:
+            nonlocal known
+            total = len(self.read(entry))
+            pairs = self.encoded(vocabulary, entry)
+            self.announce(f"binarise: {entry.path}, {len(pairs)} of {total} pairs are fit for training")
+            digests = [hash((tuple(source), tuple(target))) for source, target in pairs]
+            if split == "train":
+                trained.update(digests)
+            else:
+                known += sum(digest in trained for digest in digests)
+            return pairs * entry.repeat
+
+        why = "the others are empty, or beyond data.max_tokens or data.max_length_ratio"
+        self.write_binarised(vocabulary, folder, encoded, why)
+        if known:
+            self.announce(f"binarise: {known} pairs of data.valid stand in data.train too: its losses will flatter")
+
+    def binarised_files(self) -> Iterator[str]:
+        """Names of what `write_binarised` writes."""
+        for language in self.languages:
+            yield f"dict.{language}.txt"
+            for split in ("train", "valid"):
+                yield from (f"{split}.{'-'.join(self.languages)}.{language}.{kind}" for kind in ("bin", "idx"))
+
+    def write_binarised(
+        self,
+        vocabulary: Vocabulary,
+        folder: Path,
+        encoded: Callable[[CorpusConfig, str], Encoded],
+        why_none: str,
+    ) -> None:
+        """Write both splits and fairseq's dictionaries.
+
+        Args:
+            encoded: the pairs of a corpus in a split (`train` or `valid`).
+            why_none: how it can be that nothing is left of a split.
+
+        Raises:
+            TrainingError: nothing is left of a split.
+        """
+        binarise.write_dictionary(vocabulary, folder, self.languages)
+        for split, entries in (("train", self.config.data.train), ("valid", self.config.data.valid)):
+            pairs = (pair for entry in entries for pair in encoded(entry, split))
+            if not binarise.write_split(folder, split, self.languages, pairs, len(vocabulary)):
+                raise TrainingError(f"data.{split}: no pair is left of it: {why_none}")
+
+    def target_counts(self, folder: Path, vocabulary_size: int) -> IntArray:
+        """Occurrences of each token on the target side of what `write_binarised` wrote for training."""
+        prefix = folder / f"train.{'-'.join(self.languages)}.{self.languages[1]}"
+        return binarise.token_counts(prefix, vocabulary_size)
+
+
+def _wrong_size(size: int, error: str) -> str:
+    """SentencePiece's complaint in this project's terms."""
+    if most := re.search(r"set it to a value <= (\d+)", error):
+        return f"tokenizer.vocabulary_size: {size}: the text is enough for {int(most[1]) // 8 * 8}"
+    if least := re.search(r"required_chars\D*\d+ vs (\d+)", error):
+        return (
+            f"tokenizer.vocabulary_size: {size}: the text's characters alone take {least[1]}; raise it, or lower "
+            "tokenizer.character_coverage"
+        )
+    return f"tokenizer.vocabulary_size: {size}: {error}"
