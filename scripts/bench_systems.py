@@ -44,7 +44,7 @@ class Sampling:
     choosing_lines: int
 
 
-FULL = Sampling(rounds=7, lines=1000, latency_lines=150, choosing_lines=150)
+FULL = Sampling(rounds=5, lines=1000, latency_lines=150, choosing_lines=150)
 QUICK = Sampling(rounds=2, lines=60, latency_lines=20, choosing_lines=20)
 
 

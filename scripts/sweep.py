@@ -2,7 +2,7 @@
 
 Text is scored, and tokens are counted, over whole test sets, 32 lines at a time; draft lengths over at most 400 lines.
 Times are of fewer lines, spread evenly: text in to text out on one core, all settings in turn, block of lines by block
-of lines, over seven rounds (three for batches), so that a busy neighbour slows all of them alike. `write_results.py`
+of lines, over six rounds (three for batches), so that a busy neighbour slows all of them alike. `write_results.py`
 makes tables of it.
 
     python scripts/sweep.py [--bundle DIR] [--engine E] [--clock C] [--quick] && python scripts/write_results.py
@@ -65,7 +65,7 @@ class Extent:
     @classmethod
     def of(cls, quick: bool) -> Extent:
         """Few, to see that it runs, or enough."""
-        return cls(40, 20, 6, 6, 2, 2) if quick else cls(10**6, 400, 60, 60, 7, 3)
+        return cls(40, 20, 6, 6, 2, 2) if quick else cls(10**6, 400, 60, 60, 6, 3)
 
 
 class DrafterAlone:
