@@ -142,10 +142,16 @@ def quantise(matrix: FloatArray) -> tuple[NDArray[np.int8], FloatArray]:
 
 
 def save_weights(weights: Mapping[str, ArrayLike], path: Path) -> None:
-    """Store weights (float32; ids int64), matrices as 8-bit integers."""
+    """Store weights (float32; ids int64), matrices as 8-bit integers.
+
+    Raises:
+        BundleError: a weight is no number.
+    """
     stored: Stored = {}
     for name, weight in weights.items():
         array = np.asarray(weight, dtype=_vector_type(name))
+        if not np.isfinite(array).all():
+            raise BundleError(f"{path}: {name} is not finite: training has diverged")
         if array.ndim == 2:
             stored[name], stored[scale_name(name)] = quantise(array)
         else:
@@ -192,7 +198,8 @@ def _mapped(path: Path) -> Stored:
         type_, shape, (first, end) = (header[name][key] for key in ("dtype", "shape", "data_offsets"))
         if type_ not in _TYPES:
             raise BundleError(f"{path}: {name}: of type {type_}; weights are {', '.join(_TYPES)}")
-        stored[name] = contents[begin + first : begin + end].view(_TYPES[type_]).reshape(shape)
+        array = contents[begin + first : begin + end].view(_TYPES[type_]).reshape(shape)
+        stored[name] = array if array.flags.aligned else array.copy()
     return stored
 
 

@@ -59,10 +59,10 @@ def run_in_threads(
             results.put(Result(None, done=True, error=failure))
 
     threads = [threading.Thread(target=run, daemon=True) for _ in range(workers)]
-    for thread in threads:
-        thread.start()
     running = workers
     try:
+        for thread in threads:
+            thread.start()
         while running:
             result = results.get()
             if result.error is not None:
@@ -75,4 +75,5 @@ def run_in_threads(
         stopping.set()
         stop()
         for thread in threads:
-            thread.join()
+            if thread.ident is not None:  # it was started
+                thread.join()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from specmt.errors import BundleError, EngineError
 from specmt.vocabulary import EOS_ID
 from specmt.weights import Stored, ids_name, read_stored, scale_name
 
+_LARGEST = 1e30
+"""That an activation is believed to be."""
 _ITERATIONS = 64
 """Iterations of a call, at most: then Python has its turn."""
 _SIZES = (
@@ -56,7 +58,9 @@ _READ_LATER = (
     "output.ids",
     *(f"drafter.{name}" for name in ("slots.", "bigram_left.", "bigram_right.", "output.ids")),
 )
-"""How the tensors begin that the library reads where they are; it has a copy of the others."""
+"""How the tensors begin that the library reads where they are (`Tensors` in `network.h`); it packs the others."""
+_ENCODED_TOKENS = 4096
+"""Source tokens that are encoded in one pass, unless a sentence has more: the memory that it needs is kept."""
 
 
 class _Row:
@@ -165,18 +169,20 @@ class NativeEngine:
 
     def encode(self, sources: Sequence[Sequence[int]]) -> NativeRows:
         """See `Engine.encode`."""
+        rows = [row for part in _parts(sources, _ENCODED_TOKENS) for row in self._encode(part)]
+        return NativeRows(rows, np.zeros(len(sources), dtype=np.int64))
+
+    def _encode(self, sources: Sequence[Sequence[int]]) -> list[_Row]:
         ids = np.array([id_ for source in sources for id_ in source], dtype=np.int64)
         lengths = np.array([len(source) for source in sources], dtype=np.int64)
         handles = (ctypes.c_void_p * len(sources))()
         self._check(self._library.specmt_encode(self._network, address(ids), address(lengths), len(sources), handles))
-        return NativeRows(
-            [_Row(self._library, handle) for handle in handles if handle], np.zeros(len(sources), dtype=np.int64)
-        )
+        return [_Row(self._library, handle) for handle in handles if handle]
 
     def verify(self, rows: NativeRows, token_ids: IntArray, beta: int) -> Candidates:
         """See `Engine.verify`."""
         batch, window = token_ids.shape
-        tokens = np.ascontiguousarray(token_ids, dtype=np.int64)
+        tokens = _ids(token_ids, rows)
         candidates = self._empty_candidates(batch, window, beta)
         self._check(
             self._library.specmt_verify(
@@ -192,7 +198,7 @@ class NativeEngine:
         ids, scores = np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.float32)
         transitions: FloatArray = np.empty((*shape, width), dtype=np.float32)
         outputs = (address(array) for array in (ids, scores, transitions))
-        last_ids = np.ascontiguousarray(last_ids)
+        last_ids = _ids(last_ids, rows)
         self._check(
             self._library.specmt_draft(*self._places(rows), address(last_ids), draft_length, width, *outputs),
         )
@@ -200,6 +206,7 @@ class NativeEngine:
 
     def draft_and_verify(self, rows: NativeRows, last_ids: IntArray, draft_length: int, beta: int) -> Speculation:
         """See `base.Fused`."""
+        last_ids = _ids(last_ids, rows)
         draft = np.empty((len(last_ids), draft_length), dtype=np.int64)
         candidates = self._empty_candidates(len(last_ids), draft_length + 1, beta)
         self._check(
@@ -222,7 +229,8 @@ class NativeEngine:
         shape = (_ITERATIONS, len(last_ids), draft_length + 1)
         accepted, ids = np.empty(shape[:2], dtype=np.int64), np.empty(shape, dtype=np.int64)
         log_probs = np.empty(shape, dtype=np.float32)
-        rows.lengths, last_ids = rows.lengths.copy(), last_ids.copy()  # they move along
+        rows.lengths, last_ids = rows.lengths.copy(), _ids(last_ids, rows).copy()  # they move along
+        room = _ids(room, rows)
         done = ctypes.c_int()
         self._check(
             self._library.specmt_iterate(
@@ -308,6 +316,28 @@ class NativeEngine:
         rows.lengths = lengths
 
 
+def _ids(array: IntArray, rows: NativeRows) -> IntArray:
+    """An array of integers with an entry a row, as the library reads it.
+
+    Raises:
+        ValueError: it has another length.
+    """
+    if len(array) != len(rows.rows):
+        raise ValueError(f"{len(array)} entries for {len(rows.rows)} rows")
+    return np.ascontiguousarray(array, dtype=np.int64)
+
+
+def _parts(sources: Sequence[Sequence[int]], tokens: int) -> Iterator[Sequence[Sequence[int]]]:
+    """The sources in parts of at most so many tokens, or of one source."""
+    begin, total = 0, 0
+    for place, source in enumerate(sources):
+        if place > begin and total + len(source) > tokens:
+            yield sources[begin:place]
+            begin, total = place, 0
+        total += len(source)
+    yield sources[begin:]
+
+
 def _addresses(candidates: Candidates) -> tuple[int, int]:
     return address(candidates.ids), address(candidates.log_probs)
 
@@ -320,6 +350,9 @@ def read_ranges(path: Path) -> dict[str, tuple[float, float]]:
     """
     try:
         entries = json.loads(path.read_text(encoding="utf-8")).items()
-        return {str(name): (float(low), float(high)) for name, (low, high) in entries}
+        ranges = {str(name): (float(low), float(high)) for name, (low, high) in entries}
+        if not all(-_LARGEST <= low <= high <= _LARGEST for low, high in ranges.values()):
+            raise ValueError
+        return ranges
     except (OSError, ValueError, TypeError, AttributeError):
         raise BundleError(f"{path}: missing or damaged; `specmt export {path.parent}` writes it") from None

@@ -111,8 +111,6 @@ Workspace& workspace() {
   return space;
 }
 
-float gelu_of(float x) { return x * 0.5f * (1 + std::erf(x * 0.70710678118654752f)); }
-
 // What one head reads: softmax(query . keys / sqrt(units)) of the first `visible` positions, times their values.
 // `keys` and `values` begin at the head's first unit. `weights` holds `visible` rounded up to whole vectors.
 void attend_head(const float* query, const float* keys, const float* values, int units, int width, int visible,
@@ -221,8 +219,9 @@ void KeyValues::fill(int count, const float* lines, size_t stride, int width) {
 
 void Row::reserve(int positions, int width) {
   if (positions <= capacity) return;
-  capacity = rounded_up(std::max(positions, 2 * capacity), kLanes);
-  for (KeyValues& layer : layers) layer.reserve(capacity, width);
+  const int wanted = rounded_up(std::max(positions, 2 * capacity), kLanes);
+  for (KeyValues& layer : layers) layer.reserve(wanted, width);
+  capacity = wanted;  // now that there was memory for all
 }
 
 void best_places(float* scores, int size, int count, Selection& space, int* places) {
@@ -360,7 +359,7 @@ void Network::add(const Product& product, const uint8_t* bytes, int lines, const
       normalise(x + size_t(line) * stride_, int(shape_.width), stride_, norm, x + size_t(line) * stride_);
 }
 
-void Network::feed_forward(const FeedForward& layer, int lines, bool pre_norm, bool gelu, float* x,
+void Network::feed_forward(const FeedForward& layer, int lines, bool pre_norm, bool with_gelu, float* x,
                            Workspace& space) const {
   uint8_t* bytes = space.bytes.get(size_t(lines) * stride_);
   read(x, lines, layer.norm, pre_norm, layer.reads, bytes, space);
@@ -369,10 +368,7 @@ void Network::feed_forward(const FeedForward& layer, int lines, bool pre_norm, b
   const Floats inverse = splat(1 / layer.inner.step), least = splat(-layer.inner.zero);
   const Floats most = splat(255 - layer.inner.zero);
   layer.fc1.run(bytes, lines, [&](int line, int output, Floats values) {
-    if (gelu)
-      for (int lane = 0; lane < kLanes; ++lane) values[lane] = gelu_of(values[lane]);
-    else
-      values = larger(values, Floats{});
+    values = with_gelu ? gelu(values) : larger(values, Floats{});
     layer.inner.put(values, inverse, least, most, inner_bytes + size_t(line) * inner + output);
   });
   add(layer.fc2, inner_bytes, lines, layer.norm, pre_norm, x);

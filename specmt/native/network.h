@@ -19,7 +19,8 @@ struct Architecture {
       decoder_final_norm, scaled_embeddings, source_positions, target_positions, gelu;
 };
 
-// A bundle's tensors by name; the memory is the caller's and outlives the network.
+// A bundle's tensors by name. The memory is the caller's. What the network does not pack outlives it: embeddings,
+// slots, the bigram term's tables and token ids.
 struct Tensors {
   std::map<std::string, Stored> matrices;
   std::map<std::string, const float*> vectors;
@@ -171,7 +172,8 @@ class Network {
   void read(const float* x, int lines, const Norm& norm, bool pre_norm, const Quantiser& quantiser, uint8_t* bytes,
             Workspace& space) const;
   void add(const Product& product, const uint8_t* bytes, int lines, const Norm& norm, bool pre_norm, float* x) const;
-  void feed_forward(const FeedForward& layer, int lines, bool pre_norm, bool gelu, float* x, Workspace& space) const;
+  void feed_forward(const FeedForward& layer, int lines, bool pre_norm, bool with_gelu, float* x,
+                    Workspace& space) const;
   void decoder_layer(const DecoderLayer& layer, int index, const std::vector<Line>& lines, int first, bool pre_norm,
                      bool gelu, float* x, Workspace& space) const;
   void read_window(Row* const* rows, const int64_t* lengths, int count, const int64_t* tokens, int window, int beta,

@@ -2,7 +2,8 @@
 //
 // A matrix is packed in groups of 64 outputs; in a group, each four inputs of all 64 outputs lie together (256 bytes),
 // so that one pass over a group reads memory in order. Activations are unsigned, weights signed: the operands of the
-// processors' dot products. Sums are exact, hence the same for any number of lines, on any processor.
+// processors' dot products. Sums are exact, hence the same for any number of lines, on any processor: `kMostInputs`
+// are as many as 32 bits hold, whatever they are.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <memory>
 #include <new>
 #include <numeric>
+#include <stdexcept>
 #include <vector>
 
 #include "vectors.h"
@@ -25,6 +27,7 @@ namespace specmt {
 constexpr int kInputs = 4;               // inputs that a dot product adds at once
 constexpr int kGroup = 64;               // outputs of a group
 constexpr int kParts = kGroup / kLanes;  // vectors of outputs of a group
+constexpr int kMostInputs = 65793;       // 2^31 / (255 * 128)
 
 inline int rounded_up(int count, int step) { return (count + step - 1) / step * step; }
 
@@ -94,6 +97,7 @@ class Product {
   // `filling`: what an output beyond the last comes to.
   Product(const std::vector<Stored>& matrices, const Quantiser& quantiser, float filling = 0) {
     for (const Stored& matrix : matrices) outputs_ += matrix.outputs;
+    if (matrices[0].inputs > kMostInputs) throw std::invalid_argument("a matrix of too many inputs");
     depth_ = rounded_up(matrices[0].inputs, kGroup);
     groups_ = rounded_up(outputs_, kGroup) / kGroup;
     const int padded = groups_ * kGroup;
@@ -116,7 +120,7 @@ class Product {
     const int tiles = (lines + kTile - 1) / kTile;
     for (int group = 0; group < groups_; ++group)
       for (int tile = 0; tile < tiles; ++tile) {
-        const int begin = lines * tile / tiles, end = lines * (tile + 1) / tiles;
+        const int begin = int(int64_t(lines) * tile / tiles), end = int(int64_t(lines) * (tile + 1) / tiles);
         run_tile(activations, begin, end - begin, group, finish);
       }
   }
@@ -173,7 +177,7 @@ class Product {
 
   template <int kLines, class Finish>
   void run_lines(const uint8_t* activations, int begin, int group, const Finish& finish) const {
-    Ints sums[kLines][kParts];
+    alignas(64) Ints sums[kLines][kParts];  // Clang forgets what the type says of it
     add_up<kLines>(activations + size_t(begin) * depth_, weights_.get() + size_t(group) * kGroup * depth_, sums);
     for (int line = 0; line < kLines; ++line)
       for (int part = 0; part < kParts; ++part) {

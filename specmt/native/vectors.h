@@ -58,7 +58,7 @@ inline Floats rounded(Floats values) {
   return (values + shift) - shift;
 }
 
-// e to the power of each lane, to about one unit in the last place; what is below the smallest normal number is that.
+// e to the power of each lane, to about one unit in the last place; of what is below -87, e^-87.
 inline Floats exponential(Floats x) {
   x = larger(smaller(x, splat(88.0f)), splat(-87.0f));
   const Floats power = rounded(x * 1.44269504088896341f);
@@ -75,6 +75,18 @@ inline Floats exponential(Floats x) {
   Floats scale;
   std::memcpy(&scale, &exponent, sizeof scale);
   return result * scale;
+}
+
+// x times the share of a normal distribution that lies below x, to about 2e-7. Abramowitz and Stegun, 7.1.26.
+inline Floats gelu(Floats x) {
+  const Floats distance = larger(x, -x) * 0.70710678118654752f;
+  const Floats t = 1.0f / (distance * 0.3275911f + 1.0f);
+  Floats beyond = t * 1.061405429f - 1.453152027f;
+  beyond = beyond * t + 1.421413741f;
+  beyond = beyond * t - 0.284496736f;
+  beyond = beyond * t + 0.254829592f;
+  beyond = beyond * t * exponential(-distance * distance) * 0.5f;
+  return x * (x > Floats{} ? 1.0f - beyond : beyond);
 }
 
 }  // namespace specmt
