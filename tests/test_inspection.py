@@ -19,7 +19,8 @@ from specmt.engines import native_library
 from specmt.engines.native_library import LEVELS
 from specmt.errors import BundleError
 from specmt.inspection import as_text, describe
-from specmt.loading import engine_for
+from specmt.loading import engine_for, load_translator
+from specmt.vocabulary import MASK_ID
 
 
 @pytest.fixture
@@ -109,6 +110,27 @@ def test_doctor_takes_torch_where_there_are_no_graphs(bundle: Path) -> None:
     found = diagnosis.diagnose(bundle)
     assert found.engine == "torch" and "no graphs" in found.reason
     assert found.self_test.engine in {"torch-cpu-fp32", "none"}
+
+
+@pytest.mark.parametrize("language", ["de", "ru"])
+def test_doctor_tests_a_model_with_its_own_words(language: str, tmp_path: Path) -> None:
+    """Guards would copy German sentences that a model for another language does not know: nothing would be decoded."""
+    write_tiny_bundle(tmp_path / "model", source_language=language)
+    translator = load_translator(tmp_path / "model")
+    sentences = diagnosis._sentences(translator)
+    assert (sentences == diagnosis._GERMAN) == (language == "de")
+    if language != "de":
+        known = {translator.vocabulary.source_piece(id_) for id_ in range(MASK_ID + 1, TINY.vocabulary_size)}
+        assert all(word in {piece.strip("▁") for piece in known} for line in sentences for word in line.split())
+    test = diagnosis.diagnose(tmp_path / "model").self_test
+    assert test.ok, test.problem
+    assert set(test.sentence_ms) == {"ar", "spec-strict", "spec"}
+
+
+def test_a_self_test_that_decodes_nothing_fails(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "_sentences", lambda translator: [" "])
+    test = diagnosis.diagnose(bundle).self_test
+    assert (test.ok, test.problem) == (False, "a sentence was not decoded: no pass ran")
 
 
 @pytest.mark.parametrize("broken", ["missing", "altered"])
