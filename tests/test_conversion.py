@@ -277,10 +277,33 @@ def test_the_command_converts_and_translate_says_that_there_is_no_drafter(plain:
     assert [one["strategy"] for one in json.loads(evaluated)["results"]] == ["ar", "beam5"]
 
 
-def test_options_that_say_nothing_are_one_line() -> None:
-    done = CliRunner().invoke(app, ["convert", "a.pt", "b", "--languages", "german"])
+@pytest.mark.parametrize(
+    ("languages", "message"),
+    [
+        ("german", "expected two languages, as in de-en or de:en"),
+        ("de-", "expected two languages, as in de-en or de:en"),
+        ("a:b:c", "expected two languages, as in de-en or de:en"),
+        ("sr-Cyrl-x1", "which hyphen parts the two? Write them as in sr-Cyrl:en"),
+    ],
+)
+def test_languages_that_are_not_two_are_one_line(languages: str, message: str) -> None:
+    done = CliRunner().invoke(app, ["convert", "a.pt", "b", "--languages", languages])
     assert isinstance(done.exception, UsageError) and isinstance(done.exception, SpecmtError)
-    assert str(done.exception) == "--languages german: expected two languages, as in de-en"
+    assert str(done.exception) == f"--languages {languages}: {message}"
+
+
+@pytest.mark.parametrize(
+    ("languages", "pair"), [("de-en", ("de", "en")), ("de:en", ("de", "en")), ("sr-Cyrl:en", ("sr-Cyrl", "en"))]
+)
+def test_a_name_of_a_language_may_have_a_hyphen(
+    languages: str, pair: tuple[str, str], plain: Foreign, tmp_path: Path
+) -> None:
+    names = zip(("--source-dict", "--target-dict"), ("dict.de.txt", "dict.en.txt"), strict=True)
+    dictionaries = [part for option, name in names for part in (option, str(plain.folder / name))]
+    command = ["convert", str(plain.path), str(tmp_path / "bundle"), "--languages", languages, *dictionaries]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    bundle = load_bundle(tmp_path / "bundle")
+    assert (bundle.source_language, bundle.target_language) == pair
 
 
 def test_a_checkpoint_that_does_not_say_its_languages_asks_for_them(plain: Foreign, tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ def convert(
     checkpoint: Annotated[Path, typer.Argument(help="fairseq's, as checkpoint_best.pt or model1.pt.")],
     bundle: Annotated[Path, typer.Argument(help="Model directory to write.")],
     languages: Annotated[
-        str | None, typer.Option(help="Source and target, as in de-en.", show_default="the checkpoint's")
+        str | None,
+        typer.Option(help="Source and target, as in de-en or sr-Cyrl:en.", show_default="the checkpoint's"),
     ] = None,
     source_dict: Annotated[
         Path | None, typer.Option(help="Dictionary of the source.", show_default="dict.SOURCE.txt by the checkpoint")
@@ -89,7 +90,10 @@ def convert(
 def _languages(given: str | None) -> tuple[str, str] | None:
     if given is None:
         return None
-    source, _, target = given.partition("-")
-    if not source or not target:
-        raise UsageError(f"--languages {given}: expected two languages, as in de-en")
-    return source, target
+    mark = ":" if ":" in given else "-"
+    if mark == "-" and given.count("-") > 1:
+        raise UsageError(f"--languages {given}: which hyphen parts the two? Write them as in sr-Cyrl:en")
+    languages = given.split(mark)
+    if len(languages) != 2 or not all(languages):
+        raise UsageError(f"--languages {given}: expected two languages, as in de-en or de:en")
+    return languages[0], languages[1]
