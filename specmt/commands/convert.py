@@ -40,7 +40,10 @@ def convert(
     target_dict: Annotated[
         Path | None, typer.Option(help="Dictionary of the target.", show_default="dict.TARGET.txt by the checkpoint")
     ] = None,
-    bpe: Annotated[BpeName, typer.Option(help="How the text was cut into subwords.")] = BpeName.none,
+    bpe: Annotated[
+        BpeName | None,
+        typer.Option(help="How the text was cut into subwords.", show_default="none, if no dictionary has ▁ or @@"),
+    ] = None,
     codes: Annotated[
         Path | None, typer.Option(help="The merges, or the SentencePiece model.", show_default=False)
     ] = None,
@@ -73,7 +76,7 @@ def convert(
             _languages(languages),
             source_dict,
             target_dict,
-            bpe.value,
+            bpe.value if bpe else None,
             codes,
             tokenizer.value,
             dash_splits=not moses_no_dash_splits,
