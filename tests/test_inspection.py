@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pairs import TINY, write_tiny_bundle
+from pairs import DEFAULTS, TINY, random_weights, write_tiny_bundle
 from typer.testing import CliRunner
 
 from specmt import BUNDLED_MODEL, diagnosis
@@ -21,6 +21,7 @@ from specmt.errors import BundleError
 from specmt.inspection import as_text, describe
 from specmt.loading import engine_for, load_translator
 from specmt.vocabulary import MASK_ID
+from specmt.weights import expected_shapes
 
 
 @pytest.fixture
@@ -52,6 +53,16 @@ def test_info_for_a_person_is_a_line_a_fact(bundle: Path) -> None:
 def test_info_names_learned_positions_for_they_bound_every_line(tmp_path: Path) -> None:
     write_tiny_bundle(tmp_path / "model", architecture=replace(TINY, source_positions=9, target_positions=7))
     assert "positions learned: 9 source, 7 target" in as_text(describe(tmp_path / "model"))
+
+
+def test_info_of_a_model_without_a_drafter_names_what_it_decodes_with(tmp_path: Path) -> None:
+    """The sizes of no drafter, as a converted model has them."""
+    lone = replace(TINY, drafter_layers=0, draft_length=0, bigram_rank=0)
+    verifier = {name: part for name, part in random_weights(TINY).items() if name in expected_shapes(lone)}
+    write_tiny_bundle(tmp_path / "model", verifier, lone, replace(DEFAULTS, draft_length=1))
+    described = describe(tmp_path / "model")
+    assert described["strategies"] == ["replay", "ar"]
+    assert "none: decodes with ar or replay\n" in as_text(described)
 
 
 def test_info_of_the_bundled_model_in_both_forms() -> None:
@@ -108,7 +119,11 @@ def test_doctor_for_a_person_ends_with_its_verdict() -> None:
 
 def test_doctor_takes_torch_where_there_are_no_graphs(bundle: Path) -> None:
     found = diagnosis.diagnose(bundle)
-    assert found.engine == "torch" and "no graphs" in found.reason
+    assert found.engine == "torch"
+    assert found.reason == (
+        "the model has neither ranges (native engine) nor graphs (onnx engine); "
+        f"`specmt export {bundle} --calibration TEXT` writes ranges and graphs"
+    )
     assert found.self_test.engine in {"torch-cpu-fp32", "none"}
 
 

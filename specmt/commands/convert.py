@@ -59,7 +59,7 @@ def convert(
         typer.Option(help="Source text to calibrate the 8-bit engines on; without, torch alone runs the model."),
     ] = None,
 ) -> None:
-    """Make a model directory of a transformer that fairseq trained. It has no drafter and decodes with ar.
+    """Make a model directory of a transformer that fairseq trained. It has no drafter and decodes with ar or replay.
 
     Example:  specmt convert wmt19.de-en/model1.pt wmt19 --bpe fastbpe --codes wmt19.de-en/bpecodes
                              --tokenizer moses --calibration text.de
@@ -68,7 +68,7 @@ def convert(
         from specmt import conversion
     except ModuleNotFoundError as error:
         raise EngineError(f"converting needs {error.name}: pip install 'specmt[convert]'") from None
-    from specmt.corpus import read_lines
+    from specmt.exporting import read_calibration
 
     converted = conversion.convert(
         conversion.Conversion(
@@ -83,9 +83,15 @@ def convert(
             escape=not moses_no_escape,
         ),
         bundle,
-        read_lines(calibration) if calibration else None,
+        read_calibration(calibration) if calibration else None,
     )
-    if converted.without_graphs:
+    if calibration is None:
+        typer.echo(
+            "specmt: no ranges for the native engine and no graphs for the onnx engine, for there is no --calibration: "
+            "the torch engine alone runs the model",
+            err=True,
+        )
+    elif converted.without_graphs:
         typer.echo(f"specmt: no graphs for the onnx engine: {converted.without_graphs}", err=True)
     typer.echo(str(bundle))
 
