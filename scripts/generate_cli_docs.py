@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import inspect
 from collections.abc import Iterator
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +59,8 @@ def _options(command: Any) -> str:  # noqa: ANN401
         names = [*parameter.opts, *parameter.secondary_opts]
         label = f"`{parameter.name.upper()}`" if _is_argument(parameter) else ", ".join(f"`{name}`" for name in names)
         help_ = " ".join((parameter.help or "").split()).replace("|", "\\|")
-        if isinstance(parameter.default, Enum):
-            values = ", ".join(f"`{choice.value}`" for choice in type(parameter.default))
+        if choices := getattr(parameter.type, "choices", ()):
+            values = ", ".join(f"`{getattr(choice, 'value', choice)}`" for choice in choices)
             help_ += f" One of {values}."
         rows.append(f"| {label} | {help_} | {_default(parameter)} |")
     return "\n".join(rows)

@@ -5,7 +5,8 @@ pydantic checks types and ranges and refuses unknown keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, dataclass_transform
 
@@ -20,6 +21,8 @@ Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 _FAIRSEQ_READS = (":", "$")
 """In a path: it parts paths at the first, and puts variables in the place of the second."""
+_TAKEN_FOR_OTHERS = (bool, int, float, date)
+"""What YAML makes of some words without quotes: `no`, `1e3`, `2026-01-31`."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -213,18 +216,48 @@ class Config:
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
 
 
+class _TwiceError(Exception):
+    """A key that stands twice in one section; lines are counted from 1."""
+
+    def __init__(self, key: str, first: int, second: int) -> None:
+        super().__init__(f"line {second}: the key {key} stands in line {first} already")
+        self.key = key
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's plain values; of a key that stands twice, yaml itself would take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """The values of a section, if no key stands there twice."""
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                line = key.start_mark.line + 1
+                if key.value in lines:
+                    raise _TwiceError(key.value, lines[key.value], line)
+                lines[key.value] = line
+        return super().construct_mapping(node, deep)
+
+
+def _parsed(text: str) -> Any:  # noqa: ANN401  (whatever the text says)
+    return yaml.load(text, _Loader)
+
+
 def load_config(path: Path, overrides: list[str]) -> Config:
     """Read a YAML file, apply `key=value` overrides (dotted keys, YAML values), and check it.
 
     Raises:
-        ConfigError: unreadable, not YAML, an unknown key, a missing one, a wrong type or value; names file and key.
+        ConfigError: unreadable, not YAML, an unknown key, a missing one, one that stands twice, a wrong type or value;
+            names file and key.
     """
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = _parsed(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
+    except _TwiceError as error:
+        raise ConfigError(f"{path}: {error}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
@@ -278,14 +311,22 @@ def _override(values: dict[str, Any], override: str) -> None:
     if not equals:
         raise ConfigError(f"--set {override}: expected key=value")
     *sections, name = key.split(".")
-    for section in sections:
+    for depth, section in enumerate(sections, start=1):
         values = values.setdefault(section, {})
         if not isinstance(values, dict):
-            raise ConfigError(f"--set {override}: {section} is not a section")
+            raise ConfigError(f"--set {override}: {_no_section(values, sections[:depth])}")
     try:
-        values[name] = yaml.safe_load(value)
+        values[name] = _parsed(value)
+    except _TwiceError as error:
+        raise ConfigError(f"--set {override}: the key {error.key} stands there twice") from None
     except (yaml.YAMLError, ValueError):
         raise ConfigError(f"--set {override}: the value is not YAML") from None
+
+
+def _no_section(found: object, keys: list[str]) -> str:
+    if isinstance(found, list):
+        return f"{keys[-1]} is a list, which is set as a whole, as in {'.'.join(keys)}=[…]"
+    return f"{keys[-1]} is not a section"
 
 
 def _first_mistake(error: ValidationError) -> str:
@@ -295,4 +336,8 @@ def _first_mistake(error: ValidationError) -> str:
         return f"unknown key {key}"
     if mistake["type"] in {"missing", "missing_argument", "missing_keyword_only_argument"}:
         return f"missing key {key}"
-    return f"{key}: {mistake['msg'][0].lower()}{mistake['msg'][1:]}, found {mistake['input']!r}"
+    found = mistake["input"]
+    advice = ""
+    if mistake["type"] == "string_type" and isinstance(found, _TAKEN_FOR_OTHERS):
+        advice = '; for YAML this is no text unless it is quoted, as in "no"'
+    return f"{key}: {mistake['msg'][0].lower()}{mistake['msg'][1:]}, found {found!r}{advice}"

@@ -18,11 +18,13 @@ from specmt.errors import InputError, reason
 from specmt.exporting import calibration_sources, write_cpu_files
 from specmt.fairseq_backend.foreign import Checkpoint, Verifier, read_checkpoint, verifier_of
 from specmt.files import file_digest
-from specmt.vocabulary import MASK_ID, AnyVocabulary, Vocabulary
+from specmt.vocabulary import MASK_ID, UNK_ID, AnyVocabulary, Vocabulary
 from specmt.weights import save_weights
 
 BPE_KINDS = ("none", "sentencepiece", "subword_nmt", "fastbpe")
 """How a model's text was cut into subwords, by fairseq's names."""
+_MARKED_SHARE = 0.05
+"""Of a dictionary's symbols: from there on, marks of subwords are no accident."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,10 @@ class Conversion:
     source_dictionary: Path | None = None
     """None: `dict.LANGUAGE.txt` beside the checkpoint."""
     target_dictionary: Path | None = None
-    bpe: str = "none"
-    """One of `BPE_KINDS`."""
+    bpe: str | None = None
+    """One of `BPE_KINDS`; None: `none`, unless a dictionary has the marks of subwords, which is then refused."""
     codes: Path | None = None
-    """Merges or SentencePiece model; where `bpe` is not `none`."""
+    """Merges or SentencePiece model; where `bpe` is neither `none` nor None."""
     tokenizer: str = "none"
     """`moses` or `none`."""
     dash_splits: bool = True
@@ -71,15 +73,15 @@ def convert(conversion: Conversion, bundle: Path, calibration: Sequence[str] | N
     text = _TextFiles(conversion, languages)
     vocabulary = text.vocabulary()
     _check_dictionaries(vocabulary, verifier, text)
-    reason = None if calibration is not None else "no --calibration text was given"
+    without_graphs = None if calibration is not None else "no --calibration text was given"
     sources = calibration_sources(vocabulary, calibration) if calibration is not None else []
 
     def write_files(folder: Path) -> None:
-        nonlocal reason
+        nonlocal without_graphs
         text.write(folder)
         save_weights({name: tensor.numpy() for name, tensor in verifier.weights.items()}, folder / WEIGHTS)
         if sources:
-            reason = write_cpu_files(folder, verifier.architecture, sources)
+            without_graphs = write_cpu_files(folder, verifier.architecture, sources)
 
     write_bundle(
         bundle,
@@ -90,7 +92,7 @@ def convert(conversion: Conversion, bundle: Path, calibration: Sequence[str] | N
         training={"converted_from": _origin(conversion, checkpoint)},
         scores={},
     )
-    return Converted(verifier.architecture, reason)
+    return Converted(verifier.architecture, without_graphs)
 
 
 def _languages(checkpoint: Checkpoint) -> tuple[str, str]:
@@ -118,7 +120,7 @@ class _TextFiles:
 
     def __init__(self, conversion: Conversion, languages: tuple[str, str]) -> None:
         self._segmentation = Segmentation(
-            "subword_nmt" if conversion.bpe == "fastbpe" else conversion.bpe,
+            "subword_nmt" if conversion.bpe == "fastbpe" else conversion.bpe or "none",
             conversion.tokenizer,
             *languages,
             conversion.dash_splits,
@@ -129,6 +131,7 @@ class _TextFiles:
         self.target_path = conversion.target_dictionary or folder / f"dict.{target}.txt"
         self._source, self._target = _text(self.source_path), _text(self.target_path)
         self._codes_path, self._codes = conversion.codes, _codes(conversion)
+        self._is_bpe_said = conversion.bpe is not None
 
     def vocabulary(self) -> AnyVocabulary:
         """The vocabulary that the files make.
@@ -141,6 +144,9 @@ class _TextFiles:
             target = Dictionary(self._target, str(self.target_path))
         except ValueError as error:
             raise InputError(str(error)) from None
+        if not self._is_bpe_said:
+            _check_words(source, self.source_path)
+            _check_words(target, self.target_path)
         try:
             return FairseqVocabulary(self._segmentation, source, target, self._codes)
         except ValueError as error:
@@ -181,7 +187,7 @@ def _text(path: Path) -> str:
 
 def _codes(conversion: Conversion) -> bytes | None:
     """The codes as a bundle keeps them: fastBPE's, which have counts, as subword-nmt's, which have the same meaning."""
-    if conversion.bpe == "none":
+    if conversion.bpe in {None, "none"}:
         if conversion.codes:
             raise InputError(f"{conversion.codes}: codes of what? Say --bpe sentencepiece, subword_nmt or fastbpe")
         return None
@@ -197,6 +203,25 @@ def _codes(conversion: Conversion) -> bytes | None:
             raise InputError(f"{conversion.codes}, line {number}: not a merge of two symbols with its count")
         merges.append(f"{symbols[0]} {symbols[1]}\n")
     return "".join(["#version: 0.2\n", *merges]).encode()
+
+
+def _check_words(dictionary: Dictionary, path: Path) -> None:
+    """Refuse subwords where words are expected.
+
+    Raises:
+        InputError: more symbols have a mark of subwords than in a text of words, where a few may.
+    """
+    symbols = dictionary.symbols[UNK_ID + 1 :]
+    marks = {
+        "begin with ▁": (sum(symbol.startswith("▁") for symbol in symbols), "--bpe sentencepiece"),
+        "end with @@": (sum(symbol.endswith("@@") for symbol in symbols), "--bpe subword_nmt or fastbpe"),
+    }
+    for what, (count, option) in marks.items():
+        if count > _MARKED_SHARE * len(symbols):
+            raise InputError(
+                f"{path}: {count} of {len(symbols)} symbols {what}, so these are subwords: say {option}, with --codes "
+                "(or --bpe none if your text comes cut already)"
+            )
 
 
 def _check_dictionaries(vocabulary: AnyVocabulary, verifier: Verifier, text: _TextFiles) -> None:

@@ -15,6 +15,8 @@ from specmt.errors import InputError
 T = TypeVar("T")
 
 _OPENERS: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open}
+_NOT_OPENED = {".bz2", ".zip", ".zst"}
+"""Archives that would be read as text."""
 
 
 class Pair(NamedTuple):
@@ -28,8 +30,10 @@ def read_lines(path: Path) -> list[str]:
     """Lines of a UTF-8 text file (also `.xz`, `.gz`) without their ends. Only LF and CRLF end a line.
 
     Raises:
-        InputError: no such file, a damaged archive, or bytes that are not UTF-8; names the line.
+        InputError: no such file, a damaged archive, one of another kind, or bytes that are not UTF-8; names the line.
     """
+    if path.suffix in _NOT_OPENED:
+        raise InputError(f"{path}: {path.suffix} is not supported; {' and '.join(_OPENERS)} are")
     try:
         with _OPENERS.get(path.suffix, open)(path, "rb") as stream:
             data: bytes = stream.read()

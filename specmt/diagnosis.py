@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import platform
+import random
 import re
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,6 +18,7 @@ from specmt.machine import cpu_model, usable_cores
 
 if TYPE_CHECKING:
     from specmt.settings import DecodingSettings
+    from specmt.translation import Translation
     from specmt.translator import Translator
 
 REQUIRED = (
@@ -45,7 +48,9 @@ CPU_FEATURES = {
     "amx_int8": "8-bit products of tiles",
     "amx_bf16": "bfloat16 products of tiles, for --engine torch --precision bf16",
 }
-_SENTENCES = ("Ein Mann spielt Gitarre.", "Zwei Hunde laufen durch das Gras.", "Ich habe heute keine Zeit.")
+_GERMAN = ("Ein Mann spielt Gitarre.", "Zwei Hunde laufen durch das Gras.", "Ich habe heute keine Zeit.")
+_MADE_UP_PIECES = 8
+"""Of a sentence in any other language."""
 _TIMED_RUNS = 5
 
 
@@ -146,34 +151,53 @@ def _self_test(model: Path) -> SelfTest:
         from specmt.settings import DecodingSettings
 
         translator = load_translator(model)
-        relaxed = DecodingSettings.relaxed(translator.defaults)
+        sentences = _sentences(translator)
+        # Without guards: what they copy is not decoded, and so tests nothing.
+        relaxed = replace(DecodingSettings.relaxed(translator.defaults), guards=False)
         settings = {"ar": replace(relaxed, strategy="ar")}
         if translator.has_drafter:
             settings |= {"spec-strict": relaxed.strict(), "spec": relaxed}
-        texts, load_ms, sentence_ms = {}, 0.0, {}
+        found, load_ms, sentence_ms = {}, 0.0, {}
         for name, one in settings.items():
-            texts[name] = [done.text for done in translator.translate(_SENTENCES, one, batch_size=1)]
+            found[name] = list(translator.translate(sentences, one, batch_size=1))
             load_ms = load_ms or 1000 * (time.perf_counter() - started)
-            sentence_ms[name] = _sentence_ms(translator, one)
-        problem = _problem(texts)
+            sentence_ms[name] = _sentence_ms(translator, sentences, one)
+        problem = _problem(found, sentences == _GERMAN)
         return SelfTest(not problem, translator.engine.name, load_ms, sentence_ms, problem)
     except Exception as error:  # a doctor tells what is broken, whatever it is
         lines = str(error).splitlines() or [repr(error)]
         return SelfTest(False, "none", 0.0, {}, lines[0])
 
 
-def _sentence_ms(translator: Translator, settings: DecodingSettings) -> float:
+def _sentences(translator: Translator) -> Sequence[str]:
+    """German ones for a model that reads German, else random pieces of the source's vocabulary."""
+    from specmt.vocabulary import UNK_ID
+
+    if translator.splitting is not None and translator.splitting.language == "de":
+        return _GERMAN
+    choice, vocabulary = random.Random(0), translator.vocabulary
+    pieces = [vocabulary.source_piece(id_) for id_ in range(UNK_ID + 1, vocabulary.source_size)]
+    words = [piece.strip("▁@") for piece in pieces if any(map(str.isalpha, piece))] or pieces
+    return tuple(" ".join(choice.choices(words, k=_MADE_UP_PIECES)) for _ in _GERMAN)
+
+
+def _sentence_ms(translator: Translator, sentences: Sequence[str], settings: DecodingSettings) -> float:
     times = []
     for _ in range(_TIMED_RUNS):
         started = time.perf_counter()
-        list(translator.translate(_SENTENCES, settings, batch_size=1))
+        list(translator.translate(sentences, settings, batch_size=1))
         times.append(time.perf_counter() - started)
-    return 1000 * min(times) / len(_SENTENCES)
+    return 1000 * min(times) / len(sentences)
 
 
-def _problem(texts: dict[str, list[str]]) -> str:
-    if any(not text.strip() for found in texts.values() for text in found):
+def _problem(found: Mapping[str, Sequence[Translation]], have_meaning: bool) -> str:
+    """What is wrong with translations by strategy; of sentences without a meaning, one may be empty."""
+    done = [translation for translations in found.values() for translation in translations]
+    if not all(translation.iterations for translation in done):
+        return "a sentence was not decoded: no pass ran"
+    if have_meaning and not all(translation.text.strip() for translation in done):
         return "a sentence was translated by nothing"
+    texts = {name: [translation.text for translation in translations] for name, translations in found.items()}
     if texts.get("spec-strict", texts["ar"]) != texts["ar"]:
         return "strict speculation and ar gave different texts"
     return ""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from specmt.architecture import Architecture
 from specmt.bundle import GRAPHS, RANGES, WEIGHTS, Bundle, load_bundle, write_bundle
-from specmt.corpus import evenly_spread
+from specmt.corpus import evenly_spread, read_lines
 from specmt.engines.calibration import calibrate
 from specmt.engines.onnx_export import export_graphs
 from specmt.errors import EngineError, InputError
@@ -18,6 +18,19 @@ from specmt.weights import dequantised, read_stored
 
 CALIBRATION_SENTENCES = 200
 """Sentences whose activations fix the scales of the 8-bit engine."""
+
+
+def read_calibration(path: Path) -> list[str]:
+    """Lines of a text in the source language alone.
+
+    Raises:
+        InputError: unreadable, or a line with a tab, as of a file with source and target.
+    """
+    lines = read_lines(path)
+    for number, line in enumerate(lines, start=1):
+        if "\t" in line:
+            raise InputError(f"{path}: line {number}: has a tab; --calibration takes text of the source language alone")
+    return lines
 
 
 def calibration_sources(vocabulary: AnyVocabulary, lines: Sequence[str]) -> list[list[int]]:

@@ -42,7 +42,7 @@ def describe(path: Path) -> dict[str, Any]:
 def as_text(described: dict[str, Any]) -> str:
     """The same for a person: a line a fact, without the whole training configuration."""
     shape, decoding = described["architecture"], described["decoding"]
-    drafter = "none: decodes with ar only"
+    drafter = "none: decodes with ar or replay"
     if shape["drafter_layers"]:
         layers = _counted(shape["drafter_layers"], "layer")
         drafter = f"{layers}, {shape['draft_length']} slots, bigram rank {shape['bigram_rank']}"

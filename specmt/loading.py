@@ -27,7 +27,13 @@ def engine_for(bundle: Bundle, device: str = "cpu", precision: str = "fp32") -> 
         return "onnx", f"{why_not}; the model has graphs"
     if can_be_native:
         return "native", "the model has ranges and no graphs"
-    return "torch", f"the model has no graphs, or no ranges and an engine for them; see `specmt export {bundle.path}`"
+    if bundle.has_ranges:
+        return "torch", f"the native engine is not compiled here, and the model has no graphs; {_how_to_export(bundle)}"
+    return "torch", f"the model has neither ranges (native engine) nor graphs (onnx engine); {_how_to_export(bundle)}"
+
+
+def _how_to_export(bundle: Bundle) -> str:
+    return f"`specmt export {bundle.path} --calibration TEXT` writes ranges and graphs"
 
 
 def load_translator(
@@ -76,14 +82,14 @@ def _cpu_engine(bundle: Bundle, device: str, engine: str) -> AnyEngine:
         raise EngineError(f"the {engine} engine runs on the CPU, not on {device}")
     if engine == "native":
         if not bundle.has_ranges:
-            raise EngineError(
-                f"{bundle.path}: no ranges for the native engine; `specmt export {bundle.path}` writes them"
-            )
+            also = "" if bundle.has_graphs else ", and no graphs for the onnx engine"
+            raise EngineError(f"{bundle.path}: no ranges for the native engine{also}; {_how_to_export(bundle)}")
         from specmt.engines.native_engine import NativeEngine
 
         return NativeEngine(bundle.architecture, bundle.path)
     if not bundle.has_graphs:
-        raise EngineError(f"{bundle.path}: no graphs for the onnx engine; `specmt export {bundle.path}` writes them")
+        also = "" if bundle.has_ranges else ", and no ranges for the native engine"
+        raise EngineError(f"{bundle.path}: no graphs for the onnx engine{also}; {_how_to_export(bundle)}")
     from specmt.engines.onnx_engine import OnnxEngine
 
     return OnnxEngine(bundle.architecture, bundle.path)

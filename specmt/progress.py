@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -30,7 +31,8 @@ def training_reporter() -> Iterator[Reporter]:
                 tasks[stage] = bars.add_task(stage, total=updates, losses="")
             bars.update(tasks[stage], completed=progress.update, losses=_losses(progress))
 
-        yield Reporter(console.print, show)
+        # Lines hold paths, whose brackets are no markup and whose numbers need no colour.
+        yield Reporter(partial(console.print, markup=False, highlight=False, soft_wrap=True), show)
 
 
 def _losses(progress: driver.Progress) -> str:

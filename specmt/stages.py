@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from specmt.errors import InputError, TrainingError, reason
 from specmt.files import file_digest, write_json
@@ -130,10 +130,9 @@ def exclusive(folder: Path) -> Iterator[None]:
     """Keep other runs out of a folder while the block runs, also after this one was killed without notice.
 
     Raises:
-        TrainingError: another run holds it.
+        TrainingError: another run holds it, or nothing can be written there.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
+    with _lock_file(folder) as lock:
         for attempt in range(_LOCK_ATTEMPTS):
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -144,3 +143,17 @@ def exclusive(folder: Path) -> Iterator[None]:
                 time.sleep(1)
         os.set_inheritable(lock.fileno(), True)
         yield
+
+
+def _lock_file(folder: Path) -> TextIO:
+    """The file in a folder that a run locks; the folder is made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise TrainingError(f"{folder}: is a file; a training run needs a folder to write into") from None
+    except OSError as error:
+        raise TrainingError(f"{folder}: this folder cannot be made: {reason(error)}") from None
+    try:
+        return (folder / ".lock").open("w")
+    except OSError as error:
+        raise TrainingError(f"{folder}: nothing can be written into this folder: {reason(error)}") from None

@@ -63,6 +63,7 @@ def write_tiny_bundle(
     weights: dict[str, Tensor] | None = None,
     architecture: Architecture = TINY,
     decoding: DecodingDefaults = DEFAULTS,
+    source_language: str = "de",
 ) -> None:
     """A bundle that loads; `weights` in place of fitting ones."""
 
@@ -72,7 +73,7 @@ def write_tiny_bundle(
 
     write_bundle(
         path,
-        languages=("de", "en"),
+        languages=(source_language, "en"),
         architecture=architecture,
         decoding=decoding,
         write_files=write_files,

@@ -211,6 +211,35 @@ def test_a_file_that_is_no_configuration_is_refused(path: Path, content: bytes, 
     assert message(path).startswith(expected)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("drafter:", "name: other\ndrafter:", "line 10: the key name stands in line 1 already"),
+        ("  target_language: en", "  source_language: en", "line 5: the key source_language stands in line 4 already"),
+        ("[{path: train}]", "[{path: train, path: other}]", "line 6: the key path stands in line 6 already"),
+    ],
+)
+def test_a_key_that_stands_twice_is_named_with_its_line(path: Path, old: str, new: str, expected: str) -> None:
+    path.write_text(SMALLEST.replace(old, new), encoding="utf-8")
+    assert message(path) == f"own.yaml: {expected}"
+
+
+def test_a_key_may_stand_in_two_sections_and_beside_a_merged_one(path: Path) -> None:
+    merged = SMALLEST.replace("drafter:\n", "drafter:\n  <<: &shared {dropout: 0.5, layers: 2}\n  layers: 3\n")
+    path.write_text(merged, encoding="utf-8")
+    assert (load_config(path, []).drafter.layers, load_config(path, []).drafter.dropout) == (3, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("written", "found"), [("no", "False"), ("12", "12"), ("1.5", "1.5"), ("2026-01-31", "datetime.date(2026, 1, 31)")]
+)
+def test_text_that_yaml_takes_for_something_else_is_to_be_quoted(path: Path, written: str, found: str) -> None:
+    text = message(path, f"data.source_language={written}")
+    assert text.startswith("own.yaml: data.source_language: ")
+    assert text.endswith(f', found {found}; for YAML this is no text unless it is quoted, as in "no"')
+    assert load_config(path, [f'data.source_language="{written}"']).data.source_language == written
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert message(tmp_path / "none.yaml") == "none.yaml: no such file"
 
@@ -255,7 +284,14 @@ def test_an_override_leaves_the_rest_of_its_section(path: Path) -> None:
         ("verifier.dropout", "--set verifier.dropout: expected key=value"),
         ("", "--set : expected key=value"),
         ("name.first=x", "--set name.first=x: name is not a section"),
-        ("data.train.0.repeat=2", "--set data.train.0.repeat=2: train is not a section"),
+        (
+            "data.train.0.repeat=2",
+            "--set data.train.0.repeat=2: train is a list, which is set as a whole, as in data.train=[…]",
+        ),
+        (
+            "data.train=[{path: a, path: b}]",
+            "--set data.train=[{path: a, path: b}]: the key path stands there twice",
+        ),
         ("verifier.dropout=[", "--set verifier.dropout=[: the value is not YAML"),
         ("name=2026-13-45", "--set name=2026-13-45: the value is not YAML"),
     ],

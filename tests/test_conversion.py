@@ -35,7 +35,7 @@ from specmt.bundle import GRAPHS, TOKENIZER, load_bundle
 from specmt.cli import app
 from specmt.conversion import Conversion, convert
 from specmt.engines.base import step
-from specmt.errors import BundleError, InputError, SpecmtError, UsageError
+from specmt.errors import BundleError, EngineError, InputError, SpecmtError, UsageError
 from specmt.loading import load_translator
 from specmt.settings import DecodingSettings
 from specmt.vocabulary import EOS_ID, MASK_ID, Vocabulary
@@ -277,10 +277,63 @@ def test_the_command_converts_and_translate_says_that_there_is_no_drafter(plain:
     assert [one["strategy"] for one in json.loads(evaluated)["results"]] == ["ar", "beam5"]
 
 
-def test_options_that_say_nothing_are_one_line() -> None:
-    done = CliRunner().invoke(app, ["convert", "a.pt", "b", "--languages", "german"])
+@pytest.mark.parametrize(
+    ("languages", "message"),
+    [
+        ("german", "expected two languages, as in de-en or de:en"),
+        ("de-", "expected two languages, as in de-en or de:en"),
+        ("a:b:c", "expected two languages, as in de-en or de:en"),
+        ("sr-Cyrl-x1", "which hyphen parts the two? Write them as in sr-Cyrl:en"),
+    ],
+)
+def test_languages_that_are_not_two_are_one_line(languages: str, message: str) -> None:
+    done = CliRunner().invoke(app, ["convert", "a.pt", "b", "--languages", languages])
     assert isinstance(done.exception, UsageError) and isinstance(done.exception, SpecmtError)
-    assert str(done.exception) == "--languages german: expected two languages, as in de-en"
+    assert str(done.exception) == f"--languages {languages}: {message}"
+
+
+@pytest.mark.parametrize(
+    ("languages", "pair"), [("de-en", ("de", "en")), ("de:en", ("de", "en")), ("sr-Cyrl:en", ("sr-Cyrl", "en"))]
+)
+def test_a_name_of_a_language_may_have_a_hyphen(
+    languages: str, pair: tuple[str, str], plain: Foreign, tmp_path: Path
+) -> None:
+    names = zip(("--source-dict", "--target-dict"), ("dict.de.txt", "dict.en.txt"), strict=True)
+    dictionaries = [part for option, name in names for part in (option, str(plain.folder / name))]
+    command = ["convert", str(plain.path), str(tmp_path / "bundle"), "--languages", languages, *dictionaries]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    bundle = load_bundle(tmp_path / "bundle")
+    assert (bundle.source_language, bundle.target_language) == pair
+
+
+def test_without_calibration_both_8_bit_engines_are_named(plain: Foreign, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    done = CliRunner().invoke(app, ["convert", str(plain.path), str(bundle)])
+    assert (done.exit_code, done.stdout) == (0, f"{bundle}\n")
+    assert done.stderr == (
+        "specmt: no ranges for the native engine and no graphs for the onnx engine, for there is no --calibration: "
+        "the torch engine alone runs the model\n"
+    )
+    export = f"`specmt export {bundle} --calibration TEXT` writes ranges and graphs"
+    for engine, lacks in (
+        ("native", "no ranges for the native engine, and no graphs for the onnx engine"),
+        ("onnx", "no graphs for the onnx engine, and no ranges for the native engine"),
+    ):
+        with pytest.raises(EngineError) as caught:
+            load_translator(bundle, engine=engine)
+        assert str(caught.value) == f"{bundle}: {lacks}; {export}"
+
+
+@pytest.mark.parametrize("command", ["export", "convert"])
+def test_calibration_on_a_file_of_two_languages_is_refused(command: str, plain: Foreign, tmp_path: Path) -> None:
+    text, bundle = tmp_path / "valid.tsv", tmp_path / "bundle"
+    text.write_text("w5\nw6\tw7\n")
+    if command == "export":
+        convert(Conversion(plain.path), bundle, None)
+    places = [str(plain.path), str(bundle)] if command == "convert" else [str(bundle)]
+    done = CliRunner().invoke(app, [command, *places, "--calibration", str(text)])
+    assert isinstance(done.exception, InputError)
+    assert str(done.exception) == f"{text}: line 2: has a tab; --calibration takes text of the source language alone"
 
 
 def test_a_checkpoint_that_does_not_say_its_languages_asks_for_them(plain: Foreign, tmp_path: Path) -> None:

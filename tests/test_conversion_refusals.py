@@ -6,6 +6,7 @@ import os
 import pickle
 from argparse import Namespace
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,37 @@ def test_a_dictionary_that_does_not_fit_is_one_line(text: str, message: str, pla
     with pytest.raises(InputError, match=r"dict\.txt") as caught:
         convert(Conversion(plain.path, target_dictionary=tmp_path / "dict.txt"), tmp_path / "bundle", None)
     assert str(caught.value).endswith(message)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [
+        ("▁w{}", "begin with ▁, so these are subwords: say --bpe sentencepiece, with --codes"),
+        (
+            "w{}@@",
+            "end with @@, so these are subwords: say --bpe subword_nmt or fastbpe, with --codes",
+        ),
+    ],
+)
+def test_subwords_are_not_taken_for_words_unless_the_user_says_so(
+    mark: str, message: str, side: str, plain: Foreign, tmp_path: Path
+) -> None:
+    symbols = [mark.format(id_) if id_ < 24 else f"w{id_}" for id_ in range(4, 96)]
+    path = tmp_path / "dict.txt"
+    path.write_text("".join(f"{symbol} 1\n" for symbol in symbols))
+    how = Conversion(plain.path, **{f"{side}_dictionary": path})
+    with pytest.raises(InputError) as caught:
+        convert(how, tmp_path / "bundle", None)
+    assert str(caught.value) == f"{path}: 20 of 92 symbols {message} (or --bpe none if your text comes cut already)"
+    assert not (tmp_path / "bundle").exists()
+    convert(replace(how, bpe="none"), tmp_path / "bundle", None)
+
+
+def test_a_few_marks_in_a_dictionary_of_words_are_words(plain: Foreign, tmp_path: Path) -> None:
+    symbols = ["▁", "▁▁", "@@", "a@@", *(f"w{id_}" for id_ in range(8, 96))]
+    (tmp_path / "dict.txt").write_text("".join(f"{symbol} 1\n" for symbol in symbols))
+    convert(Conversion(plain.path, target_dictionary=tmp_path / "dict.txt"), tmp_path / "bundle", None)
 
 
 def test_a_dictionary_gives_the_ids_that_fairseq_gives(tmp_path: Path) -> None:

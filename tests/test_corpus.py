@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import lzma
 from pathlib import Path
@@ -70,6 +71,12 @@ def test_compressed_files_read_as_their_text(folder: Path, suffix: str, compress
     assert callable(compress)
     path = written(folder / f"text.de{suffix}", compress("Grüße\r\n\nEnde".encode()))
     assert read_lines(path) == ["Grüße", "", "Ende"]
+
+
+@pytest.mark.parametrize("suffix", [".bz2", ".zip", ".zst"])
+def test_an_archive_of_another_kind_is_named_as_such(folder: Path, suffix: str) -> None:
+    path = written(folder / f"train.tsv{suffix}", bz2.compress(b"a\tb\n"))
+    assert message(path) == f"train.tsv{suffix}: {suffix} is not supported; .xz and .gz are"
 
 
 def test_a_byte_that_is_not_utf_8_is_named_with_its_line(folder: Path) -> None:

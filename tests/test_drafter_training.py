@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 from pairs import fairseq_verifier, random_weights
+from rich.console import Console
 from torch.nn import functional
 
+from specmt import progress
 from specmt.architecture import Architecture
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import TrainingError
@@ -179,6 +182,17 @@ def test_the_last_checkpoints_are_chosen_by_update_and_averaged(tmp_path: Path) 
     (tmp_path / "empty").mkdir()
     with pytest.raises(TrainingError, match="no checkpoint"):
         checkpoints.last_checkpoints(tmp_path / "empty", 2)
+
+
+@pytest.mark.parametrize("line", ["drafter: begins", "what stood there is now out/r[/v]/[bold]12", "x" * 200])
+def test_a_line_on_a_terminal_is_as_it_was_announced(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(
+        progress, "Console", lambda stderr: Console(file=screen, force_terminal=True, width=80, color_system="standard")
+    )
+    with progress.training_reporter() as reporter:
+        reporter.announce(line)
+    assert f"{line}\n" in screen.getvalue()
 
 
 def test_progress_is_read_from_fairseqs_log_and_nothing_else() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pairs import TINY, write_tiny_bundle
+from pairs import DEFAULTS, TINY, random_weights, write_tiny_bundle
 from typer.testing import CliRunner
 
 from specmt import BUNDLED_MODEL, diagnosis
@@ -19,7 +19,9 @@ from specmt.engines import native_library
 from specmt.engines.native_library import LEVELS
 from specmt.errors import BundleError
 from specmt.inspection import as_text, describe
-from specmt.loading import engine_for
+from specmt.loading import engine_for, load_translator
+from specmt.vocabulary import MASK_ID
+from specmt.weights import expected_shapes
 
 
 @pytest.fixture
@@ -51,6 +53,16 @@ def test_info_for_a_person_is_a_line_a_fact(bundle: Path) -> None:
 def test_info_names_learned_positions_for_they_bound_every_line(tmp_path: Path) -> None:
     write_tiny_bundle(tmp_path / "model", architecture=replace(TINY, source_positions=9, target_positions=7))
     assert "positions learned: 9 source, 7 target" in as_text(describe(tmp_path / "model"))
+
+
+def test_info_of_a_model_without_a_drafter_names_what_it_decodes_with(tmp_path: Path) -> None:
+    """The sizes of no drafter, as a converted model has them."""
+    lone = replace(TINY, drafter_layers=0, draft_length=0, bigram_rank=0)
+    verifier = {name: part for name, part in random_weights(TINY).items() if name in expected_shapes(lone)}
+    write_tiny_bundle(tmp_path / "model", verifier, lone, replace(DEFAULTS, draft_length=1))
+    described = describe(tmp_path / "model")
+    assert described["strategies"] == ["replay", "ar"]
+    assert "none: decodes with ar or replay\n" in as_text(described)
 
 
 def test_info_of_the_bundled_model_in_both_forms() -> None:
@@ -107,8 +119,33 @@ def test_doctor_for_a_person_ends_with_its_verdict() -> None:
 
 def test_doctor_takes_torch_where_there_are_no_graphs(bundle: Path) -> None:
     found = diagnosis.diagnose(bundle)
-    assert found.engine == "torch" and "no graphs" in found.reason
+    assert found.engine == "torch"
+    assert found.reason == (
+        "the model has neither ranges (native engine) nor graphs (onnx engine); "
+        f"`specmt export {bundle} --calibration TEXT` writes ranges and graphs"
+    )
     assert found.self_test.engine in {"torch-cpu-fp32", "none"}
+
+
+@pytest.mark.parametrize("language", ["de", "ru"])
+def test_doctor_tests_a_model_with_its_own_words(language: str, tmp_path: Path) -> None:
+    """Guards would copy German sentences that a model for another language does not know: nothing would be decoded."""
+    write_tiny_bundle(tmp_path / "model", source_language=language)
+    translator = load_translator(tmp_path / "model")
+    sentences = diagnosis._sentences(translator)
+    assert (sentences == diagnosis._GERMAN) == (language == "de")
+    if language != "de":
+        known = {translator.vocabulary.source_piece(id_) for id_ in range(MASK_ID + 1, TINY.vocabulary_size)}
+        assert all(word in {piece.strip("▁") for piece in known} for line in sentences for word in line.split())
+    test = diagnosis.diagnose(tmp_path / "model").self_test
+    assert test.ok, test.problem
+    assert set(test.sentence_ms) == {"ar", "spec-strict", "spec"}
+
+
+def test_a_self_test_that_decodes_nothing_fails(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "_sentences", lambda translator: [" "])
+    test = diagnosis.diagnose(bundle).self_test
+    assert (test.ok, test.problem) == (False, "a sentence was not decoded: no pass ran")
 
 
 @pytest.mark.parametrize("broken", ["missing", "altered"])

@@ -278,6 +278,25 @@ def test_a_second_run_is_kept_out_of_the_folder(tmp_path: Path, monkeypatch: pyt
         assert str(caught.value) == f"{folder}: another training run works there"
 
 
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("afile", "afile: is a file; a training run needs a folder to write into"),
+        ("afile/x", "afile/x: this folder cannot be made: not a directory"),
+        ("locked", "locked: nothing can be written into this folder: is a directory"),
+    ],
+)
+def test_an_output_that_can_be_no_folder_is_one_line(
+    output: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("afile").touch()
+    Path("locked/.lock").mkdir(parents=True)
+    with pytest.raises(TrainingError) as caught, exclusive(Path(output)):
+        pass
+    assert str(caught.value) == message
+
+
 def test_the_folder_is_free_again_after_a_run_that_failed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="stop"), exclusive(tmp_path / "run"):
         raise ValueError("stop")

@@ -31,7 +31,8 @@ def convert(
     checkpoint: Annotated[Path, typer.Argument(help="fairseq's, as checkpoint_best.pt or model1.pt.")],
     bundle: Annotated[Path, typer.Argument(help="Model directory to write.")],
     languages: Annotated[
-        str | None, typer.Option(help="Source and target, as in de-en.", show_default="the checkpoint's")
+        str | None,
+        typer.Option(help="Source and target, as in de-en or sr-Cyrl:en.", show_default="the checkpoint's"),
     ] = None,
     source_dict: Annotated[
         Path | None, typer.Option(help="Dictionary of the source.", show_default="dict.SOURCE.txt by the checkpoint")
@@ -39,7 +40,10 @@ def convert(
     target_dict: Annotated[
         Path | None, typer.Option(help="Dictionary of the target.", show_default="dict.TARGET.txt by the checkpoint")
     ] = None,
-    bpe: Annotated[BpeName, typer.Option(help="How the text was cut into subwords.")] = BpeName.none,
+    bpe: Annotated[
+        BpeName | None,
+        typer.Option(help="How the text was cut into subwords.", show_default="none, if no dictionary has ▁ or @@"),
+    ] = None,
     codes: Annotated[
         Path | None, typer.Option(help="The merges, or the SentencePiece model.", show_default=False)
     ] = None,
@@ -55,7 +59,7 @@ def convert(
         typer.Option(help="Source text to calibrate the 8-bit engines on; without, torch alone runs the model."),
     ] = None,
 ) -> None:
-    """Make a model directory of a transformer that fairseq trained. It has no drafter and decodes with ar.
+    """Make a model directory of a transformer that fairseq trained. It has no drafter and decodes with ar or replay.
 
     Example:  specmt convert wmt19.de-en/model1.pt wmt19 --bpe fastbpe --codes wmt19.de-en/bpecodes
                              --tokenizer moses --calibration text.de
@@ -64,7 +68,7 @@ def convert(
         from specmt import conversion
     except ModuleNotFoundError as error:
         raise EngineError(f"converting needs {error.name}: pip install 'specmt[convert]'") from None
-    from specmt.corpus import read_lines
+    from specmt.exporting import read_calibration
 
     converted = conversion.convert(
         conversion.Conversion(
@@ -72,16 +76,22 @@ def convert(
             _languages(languages),
             source_dict,
             target_dict,
-            bpe.value,
+            bpe.value if bpe else None,
             codes,
             tokenizer.value,
             dash_splits=not moses_no_dash_splits,
             escape=not moses_no_escape,
         ),
         bundle,
-        read_lines(calibration) if calibration else None,
+        read_calibration(calibration) if calibration else None,
     )
-    if converted.without_graphs:
+    if calibration is None:
+        typer.echo(
+            "specmt: no ranges for the native engine and no graphs for the onnx engine, for there is no --calibration: "
+            "the torch engine alone runs the model",
+            err=True,
+        )
+    elif converted.without_graphs:
         typer.echo(f"specmt: no graphs for the onnx engine: {converted.without_graphs}", err=True)
     typer.echo(str(bundle))
 
@@ -89,7 +99,10 @@ def convert(
 def _languages(given: str | None) -> tuple[str, str] | None:
     if given is None:
         return None
-    source, _, target = given.partition("-")
-    if not source or not target:
-        raise UsageError(f"--languages {given}: expected two languages, as in de-en")
-    return source, target
+    mark = ":" if ":" in given else "-"
+    if mark == "-" and given.count("-") > 1:
+        raise UsageError(f"--languages {given}: which hyphen parts the two? Write them as in sr-Cyrl:en")
+    languages = given.split(mark)
+    if len(languages) != 2 or not all(languages):
+        raise UsageError(f"--languages {given}: expected two languages, as in de-en or de:en")
+    return languages[0], languages[1]

@@ -50,13 +50,11 @@ def export(
     calibration: Annotated[Path, typer.Option(help="Text in the source language like that to be translated.")],
 ) -> None:
     """Write what the 8-bit engines run into a model directory: ranges and graphs."""
-    from specmt.corpus import read_lines
-
     try:
-        from specmt.exporting import export_bundle
+        from specmt.exporting import export_bundle, read_calibration
     except ModuleNotFoundError as error:
         raise SpecmtError(f"exporting needs {error.name}: pip install 'specmt[train]'") from None
 
-    if without_graphs := export_bundle(bundle, read_lines(calibration)):
+    if without_graphs := export_bundle(bundle, read_calibration(calibration)):
         typer.echo(f"specmt: no graphs for the onnx engine: {without_graphs}", err=True)
     typer.echo(bundle)
