@@ -11,6 +11,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -22,6 +23,7 @@ except ImportError:  # before setuptools 70.1
     from wheel.bdist_wheel import bdist_wheel
 
 FOLDER = Path("specmt/native")
+HEADERS = sorted(FOLDER.glob("*.h"))
 SOURCES = sorted(str(path) for path in FOLDER.glob("*.cc"))
 FLAGS = ["-std=c++17", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-Wno-psabi"]
 X86 = platform.machine().lower() in {"x86_64", "amd64"}
@@ -44,9 +46,13 @@ class BuildNative(build_ext):
         """Compile what can be compiled."""
         folder = (Path() if self.inplace else Path(self.build_lib)) / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
+        # As `native_library` computes it, which takes no library of other sources.
+        digest = sha256(b"".join(path.read_bytes() for path in [*map(Path, SOURCES), *HEADERS])).hexdigest()
         for level, flags in LEVELS.items():
-            command = [*shlex.split(os.environ.get("CXX") or "c++"), *FLAGS, *flags, *SOURCES]
+            compiler = shlex.split(os.environ.get("CXX") or "c++")
+            command = [*compiler, *FLAGS, *flags, f'-DSPECMT_SOURCES="{digest}"', *SOURCES]
             target = folder / f"specmt-{level}.so"
+            target.unlink(missing_ok=True)
             try:
                 subprocess.run([*command, "-o", f"{target}.new"], check=True)
                 Path(f"{target}.new").replace(target)
@@ -71,6 +77,6 @@ class WheelForAnyPython(bdist_wheel):
 
 
 setup(
-    ext_modules=[Extension("specmt.native", SOURCES, depends=[str(path) for path in FOLDER.glob("*.h")])],
+    ext_modules=[Extension("specmt.native", SOURCES, depends=[str(path) for path in HEADERS])],
     cmdclass={"build_ext": BuildNative, "bdist_wheel": WheelForAnyPython},
 )

@@ -13,7 +13,6 @@ from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 from torch import Tensor
@@ -30,7 +29,7 @@ from specmt.bundle import (
     load_bundle,
     write_bundle,
 )
-from specmt.config import Config, CorpusConfig, OptimizerConfig, SampleConfig, Samples, VerifierConfig
+from specmt.config import Config, CorpusConfig, OptimizerConfig, SampleConfig, Samples
 from specmt.corpus import evenly_spread
 from specmt.distillation import Decoding, translate_in_shards
 from specmt.engines.base import IntArray
@@ -41,7 +40,7 @@ from specmt.fairseq_backend import checkpoints, driver
 from specmt.files import write_json
 from specmt.loading import load_translator
 from specmt.stages import Stage, exclusive, move_aside
-from specmt.training_data import Encoded, TrainingData
+from specmt.training_data import Encoded, TrainingData, shards_of
 from specmt.translator import Translator
 from specmt.tuning import counted_emission
 from specmt.vocabulary import Vocabulary
@@ -232,7 +231,7 @@ class Pipeline:
     ) -> None:
         folder = self._folder(stage)
         if initial:
-            _check_shape(initial, self.config.verifier)
+            checkpoints.check_shape(initial, self.config.verifier)
         arguments = driver.verifier_arguments(
             self.config, optimizer, self._folder(binarised), folder / "checkpoints", initial
         )
@@ -379,24 +378,6 @@ class Pipeline:
         if not is_this:
             aside = move_aside(self.bundle)
             self.reporter.announce(f"evaluate: {self.bundle} has other files than this run's; it is now {aside}")
-
-
-def shards_of(entry: CorpusConfig, sample: SampleConfig) -> str:
-    """A name for the translations of what a stage takes of a corpus: another one for anything else."""
-    swapped = ".swapped" if entry.swapped else ""
-    return f"{quote(entry.path, safe='')}.{entry.skip}.{entry.limit}.{sample.limit}{swapped}"
-
-
-def _check_shape(initial: Path, verifier: VerifierConfig) -> None:
-    """Refuse to go on from a checkpoint of another shape.
-
-    Raises:
-        TrainingError: names the setting.
-    """
-    found = asdict(checkpoints.verifier_architecture(checkpoints.load(initial)))
-    for name in ("width", "heads", "feed_forward_width", "encoder_layers", "decoder_layers"):
-        if found[name] != getattr(verifier, name):
-            raise TrainingError(f"verifier.{name}: {initial}, from which training goes on, has {found[name]}")
 
 
 def _scores(evaluation: dict[str, Any]) -> dict[str, Any]:

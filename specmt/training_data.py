@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from specmt import corpus
 from specmt.bundle import TOKENIZER
-from specmt.config import Config, CorpusConfig
+from specmt.config import Config, CorpusConfig, SampleConfig
 from specmt.corpus import Pair
 from specmt.engines.base import IntArray
 from specmt.errors import TrainingError
@@ -142,6 +143,12 @@ class TrainingData:
         """Occurrences of each token on the target side of what `write_binarised` wrote for training."""
         prefix = folder / f"train.{'-'.join(self.languages)}.{self.languages[1]}"
         return binarise.token_counts(prefix, vocabulary_size)
+
+
+def shards_of(entry: CorpusConfig, sample: SampleConfig) -> str:
+    """A name for the translations of what a stage takes of a corpus: another one for anything else."""
+    swapped = ".swapped" if entry.swapped else ""
+    return f"{quote(entry.path, safe='')}.{entry.skip}.{entry.limit}.{sample.limit}{swapped}"
 
 
 def _wrong_size(size: int, error: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import shutil
 import subprocess
 import sys
@@ -21,9 +23,10 @@ from specmt.beam import beam_search
 from specmt.bundle import GRAPHS, WEIGHTS
 from specmt.decoding import Greedy, Request, Speculative, Strategy, decode
 from specmt.drafting import draft_and_verify, walk
+from specmt.engines import native_engine
 from specmt.engines.base import AnyEngine, FloatArray, Rows, step
-from specmt.engines.native_engine import NativeEngine
-from specmt.engines.native_library import LEVELS, library
+from specmt.engines.native_engine import NativeEngine, read_ranges
+from specmt.engines.native_library import LEVELS, runnable
 from specmt.engines.onnx_engine import OnnxEngine
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import BundleError, EngineError
@@ -45,6 +48,22 @@ ARCHITECTURE = Architecture(
     target_vocabulary_size=128,
     draft_vocabulary_size=72,
 )
+FOREIGN = replace(
+    ARCHITECTURE,
+    source_vocabulary_size=168,
+    tied_output=False,
+    encoder_heads=4,
+    encoder_feed_forward_width=48,
+    encoder_pre_norm=False,
+    decoder_pre_norm=False,
+    encoder_final_norm=False,
+    decoder_final_norm=False,
+    scaled_embeddings=False,
+    activation="gelu",
+)
+"""Post-norm, three matrices, another encoder, gelu: what a converted verifier may be."""
+WIDE = replace(ARCHITECTURE, width=128, heads=2, feed_forward_width=200)
+"""Heads of 64 units, as the bundled pair has, and a width that fills no group."""
 TOLERANCE = 0.2
 """Nats between the engines' log-probabilities, for random weights; trained ones are closer."""
 
@@ -135,20 +154,7 @@ def test_strict_speculation_gives_greedys_ids_at_any_batch_size(pair: Pair, batc
 def test_a_drafter_works_for_a_verifier_as_fairseq_trains_it_by_default(
     engine_name: str, positions: int, tmp_path: Path
 ) -> None:
-    """Post-norm, three matrices, another encoder, gelu, learned positions: what a converted verifier may be."""
-    foreign = replace(
-        ARCHITECTURE,
-        source_vocabulary_size=168,
-        tied_output=False,
-        encoder_heads=4,
-        encoder_feed_forward_width=48,
-        encoder_pre_norm=False,
-        decoder_pre_norm=False,
-        encoder_final_norm=False,
-        decoder_final_norm=False,
-        scaled_embeddings=False,
-        activation="gelu",
-    )
+    foreign = FOREIGN
     random = random_weights(1, foreign)
     if positions:
         foreign = replace(foreign, source_positions=positions, target_positions=2 * positions)
@@ -338,19 +344,67 @@ def test_plain_steps_with_more_rows_than_are_speculated_change_no_token(pair: Pa
         assert decoded(pair.engine, strategy, sources, batch_size) == decoded(pair.engine, Greedy(), sources, 1)
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_processors_without_the_newest_instructions_compute_the_same_bits(folder: Path, level: str) -> None:
-    if not library("any").specmt_processor_levels() >> LEVELS.index(level) & 1:
+@pytest.mark.parametrize("entry", [[math.nan, math.nan], [-math.inf, math.inf], [5, -5], [-1e39, 1e39]], ids=str)
+def test_ranges_that_are_none_are_refused(folder: Path, tmp_path: Path, entry: list[float]) -> None:
+    ranges = json.loads((folder / "ranges.json").read_text())
+    (tmp_path / "ranges.json").write_text(json.dumps({**ranges, next(iter(ranges)): entry}))
+    assert read_ranges(folder / "ranges.json").keys() == ranges.keys()
+    with pytest.raises(BundleError, match=r"ranges\.json: missing or damaged"):
+        read_ranges(tmp_path / "ranges.json")
+
+
+def test_sources_beyond_one_pass_are_encoded_as_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_engine, "_ENCODED_TOKENS", 40)
+    engine, sources = NativeEngine(ARCHITECTURE, folder), sentences([3, 30, 5, 60, 4, 4, 4, 31])
+    alone = [engine.verify(engine.encode([source]), np.array([[2, 9]]), 3).log_probs[0] for source in sources]
+    together = engine.verify(engine.encode(sources), np.array([[2, 9]] * 8), 3).log_probs
+    assert np.array_equal(np.array(alone), together)
+
+
+def test_other_integers_are_converted_and_another_number_of_them_is_refused(folder: Path) -> None:
+    engine = NativeEngine(ARCHITECTURE, folder)
+    rows = engine.encode(sentences([3, 4]))
+    wide = engine.draft(rows, np.array([7, 9]), 3)
+    narrow = engine.draft(rows, np.array([7, 9], dtype=np.int32), 3)
+    assert np.array_equal(wide.ids, narrow.ids)
+    for call in (
+        lambda: engine.draft(rows, np.array([7]), 3),
+        lambda: engine.verify(rows, np.array([[7]]), 1),
+        lambda: engine.draft_and_verify(rows, np.array([7]), 3, 1),
+        lambda: engine.iterate(rows, np.array([7]), np.array([5, 5]), 3, 1, 0.0),
+        lambda: engine.iterate(rows, np.array([7, 9]), np.array([5]), 3, 1, 0.0),
+    ):
+        with pytest.raises(ValueError, match="1 entries for 2 rows"):
+            call()
+
+
+@pytest.mark.parametrize("shape", [ARCHITECTURE, FOREIGN, WIDE], ids=["plain", "foreign", "wide"])
+@pytest.mark.parametrize("level", LEVELS[:-1])
+def test_processors_without_the_newest_instructions_compute_the_same_bits(
+    tmp_path: Path, level: str, shape: Architecture
+) -> None:
+    if level not in runnable():
         pytest.skip(f"this processor cannot run the build for {level}")
-    fastest, other = NativeEngine(ARCHITECTURE, folder), NativeEngine(ARCHITECTURE, folder, level)
-    results = []
+    save_weights(random_weights(1, shape), tmp_path / WEIGHTS)
+    write_cpu_files(tmp_path, shape, sentences(range(3, 23), seed=2))
+    fastest, other = NativeEngine(shape, tmp_path), NativeEngine(shape, tmp_path, level)
+    results, texts = [], []
     for engine in (fastest, other):
         rows = engine.encode(sentences([3, 17, 40]))
         lattice = engine.draft(rows, np.array([2, 2, 2]), 5)
         candidates = engine.verify(rows, np.array([[2, 9, 8, 7], [2, 30, 31, 32], [2, 5, 6, 7]]), beta=4)
+        engine.commit(rows, np.full(3, 4))
+        run = engine.iterate(rows, np.array([7, 32, 7]), np.full(3, 300), 4, 2, 1.0)  # beyond the table of positions
+        emitted = [
+            (ids[: accepted + 1], log_probs[: accepted + 1])
+            for iteration in zip(*run, strict=True)
+            for accepted, ids, log_probs in zip(*iteration, strict=True)
+        ]
         results.append((lattice.ids, lattice.scores, lattice.transitions, candidates.ids, candidates.log_probs))
+        texts.append(emitted)
     for expected, found in zip(*results, strict=True):
         assert np.array_equal(expected, found)
+    assert texts[0] == texts[1]
 
 
 def test_beams_are_the_same_alone_and_among_others(folder: Path) -> None:

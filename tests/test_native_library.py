@@ -51,8 +51,40 @@ def test_a_library_of_another_version_counts_as_none(monkeypatch: pytest.MonkeyP
         library.__wrapped__()
 
 
+def test_a_library_of_other_sources_counts_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "network.cc").write_text("// changed since")
+    monkeypatch.setattr(native_library, "FOLDER", tmp_path)
+    built = SimpleNamespace(specmt_processor_levels=lambda: 1, specmt_sources=Sources(b"of before"))
+    monkeypatch.setattr(native_library.ctypes, "CDLL", lambda path: built)
+    assert runnable.__wrapped__() == ()
+
+
+class Sources:
+    """A function of the library."""
+
+    def __init__(self, digest: bytes) -> None:
+        self.digest, self.restype = digest, object
+
+    def __call__(self) -> bytes:
+        return self.digest
+
+
+def test_a_library_that_cannot_be_loaded_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "specmt-any.so").write_bytes(b"no library")
+    monkeypatch.setattr(native_library, "FOLDER", tmp_path)
+    monkeypatch.setattr(native_library, "runnable", tuple)
+    with pytest.raises(EngineError, match=r"cannot be loaded: .*specmt-any\.so"):
+        library.__wrapped__()
+
+
+def test_a_build_that_this_processor_cannot_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_library, "runnable", lambda: ("any",))
+    with pytest.raises(EngineError, match="build for avx512 is not here"):
+        library.__wrapped__("avx512")
+
+
 def test_this_processors_best_build_is_the_one_for_its_instructions() -> None:
-    flags = set(Path("/proc/cpuinfo").read_text().split())
     needed = {"any": set(), "avx2": {"avx2"}, "avxvnni": {"avx_vnni"}, "avx512": {"avx512_vnni"}}
-    if platform.machine() == "x86_64":
+    if platform.machine() == "x86_64" and platform.system() == "Linux":
+        flags = set(Path("/proc/cpuinfo").read_text().split())
         assert runnable() == tuple(level for level in LEVELS if needed[level] <= flags)

@@ -11,7 +11,8 @@ import pytest
 from specmt.bundle import TOKENIZER
 from specmt.config import Config, CorpusConfig, SampleConfig, load_config
 from specmt.errors import InputError, TrainingError
-from specmt.training import Pipeline, Reporter, shards_of
+from specmt.training import Pipeline, Reporter
+from specmt.training_data import shards_of
 from specmt.vocabulary import UNK_ID, Vocabulary
 
 GERMAN = "der Hund die Katze das Haus sieht findet sucht heute morgen gern nicht viele große Vögel"

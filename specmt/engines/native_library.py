@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +60,33 @@ def is_fast() -> bool:
 def runnable() -> tuple[str, ...]:
     """Of `LEVELS`, the builds that are here and that this processor can run, the slowest first."""
     try:
-        levels: int = ctypes.CDLL(str(_path(LEVELS[0]))).specmt_processor_levels()
+        loaded = ctypes.CDLL(str(_path(LEVELS[0])))
+        if not _is_of_these_sources(loaded):
+            return ()
+        levels: int = loaded.specmt_processor_levels()
     except (OSError, AttributeError):  # not there, or compiled for an older version
         return ()
     return tuple(level for place, level in enumerate(LEVELS) if levels >> place & 1 and _path(level).exists())
+
+
+def _is_of_these_sources(loaded: ctypes.CDLL) -> bool:
+    """Whether it was compiled from the sources beside it. A wheel has none: there, both are of one version."""
+    sources = [*sorted(FOLDER.glob("*.cc")), *sorted(FOLDER.glob("*.h"))]
+    if not sources:
+        return True
+    loaded.specmt_sources.restype = _TEXT
+    digest = sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    return bool(loaded.specmt_sources() == digest.encode())
+
+
+def _why_not() -> str:
+    """Why no build can be used."""
+    if _path(LEVELS[0]).exists():
+        try:
+            ctypes.CDLL(str(_path(LEVELS[0])))
+        except OSError as error:
+            return f"the native engine cannot be loaded: {error}"
+    return "the native engine is not compiled here, or for another version: install specmt again"
 
 
 @cache
@@ -73,7 +97,9 @@ def library(level: str = "") -> ctypes.CDLL:
         EngineError: it is not there.
     """
     if not runnable():
-        raise EngineError("the native engine is not compiled here, or for another version: install specmt again")
+        raise EngineError(_why_not())
+    if level and level not in runnable():
+        raise EngineError(f"the native engine's build for {level} is not here, or not for this processor")
     try:
         loaded = ctypes.CDLL(str(_path(level or runnable()[-1])))
     except OSError as error:

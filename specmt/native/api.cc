@@ -55,6 +55,9 @@ int specmt_processor_levels() {
   return levels;
 }
 
+// The digest of the sources that this was compiled from.
+const char* specmt_sources() { return SPECMT_SOURCES; }
+
 const char* specmt_error() { return last_error.c_str(); }
 
 Tensors* specmt_tensors_new() { return new (std::nothrow) Tensors; }
