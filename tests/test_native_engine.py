@@ -1,0 +1,146 @@
+"""What is the native engine's own, on a tiny pair with random weights: its calls, its builds, its files."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cpu_pair import ARCHITECTURE, FOREIGN, WIDE, Queue, decoded, sentences, write_pair
+
+from specmt.architecture import Architecture
+from specmt.beam import beam_search
+from specmt.bundle import WEIGHTS
+from specmt.decoding import Greedy, Request, Speculative, Strategy, decode
+from specmt.engines import native_engine
+from specmt.engines.native_engine import NativeEngine, read_ranges
+from specmt.engines.native_library import LEVELS, runnable
+from specmt.errors import BundleError, EngineError
+from specmt.vocabulary import EOS_ID
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pair's files."""
+    return write_pair(tmp_path_factory.mktemp("pair"))
+
+
+def test_a_model_that_is_overwritten_while_it_is_used_changes_nothing(folder: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    engine, sources = NativeEngine(ARCHITECTURE, copy), sentences(range(5, 20))
+    before = decoded(engine, Speculative(5, 2, 1.0), sources, batch_size=4)
+    size = (copy / WEIGHTS).stat().st_size
+    with (copy / WEIGHTS).open("r+b") as file:
+        file.write(bytes(size))
+    assert decoded(engine, Speculative(5, 2, 1.0), sources, batch_size=4) == before
+
+
+@pytest.mark.parametrize("strategy", [Greedy(), Speculative(5, 1, 0.0), Speculative(6, 4, 2.0)])
+def test_iterations_of_the_engines_own_are_the_strategys(folder: Path, strategy: Strategy) -> None:
+    """Tokens, log-probabilities and what each iteration accepted, in batches whose rows come and go."""
+
+    class InSingleCalls(NativeEngine):
+        iterate = None  # type: ignore[assignment]
+
+    sources = sentences(np.random.default_rng(5).integers(1, 40, 25).tolist())
+    requests = [Request(index, source, 2 * len(source), source_repeats=1) for index, source in enumerate(sources)]
+    engines = NativeEngine(ARCHITECTURE, folder), InSingleCalls(ARCHITECTURE, folder)
+    own, single = (
+        {done.request.index: done for done in decode(engine, Queue(requests), strategy, 6)} for engine in engines
+    )
+    assert own == single
+    assert any(hypothesis.runaway for hypothesis in own.values())
+    iterations = [iteration for hypothesis in own.values() for iteration in hypothesis.iterations]
+    assert any(iteration.accepted for iteration in iterations) or strategy == Greedy()
+
+
+@pytest.mark.parametrize("entry", [[math.nan, math.nan], [-math.inf, math.inf], [5, -5], [-1e39, 1e39]], ids=str)
+def test_ranges_that_are_none_are_refused(folder: Path, tmp_path: Path, entry: list[float]) -> None:
+    ranges = json.loads((folder / "ranges.json").read_text())
+    (tmp_path / "ranges.json").write_text(json.dumps({**ranges, next(iter(ranges)): entry}))
+    assert read_ranges(folder / "ranges.json").keys() == ranges.keys()
+    with pytest.raises(BundleError, match=r"ranges\.json: missing or damaged"):
+        read_ranges(tmp_path / "ranges.json")
+
+
+def test_sources_beyond_one_pass_are_encoded_as_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_engine, "_ENCODED_TOKENS", 40)
+    engine, sources = NativeEngine(ARCHITECTURE, folder), sentences([3, 30, 5, 60, 4, 4, 4, 31])
+    alone = [engine.verify(engine.encode([source]), np.array([[2, 9]]), 3).log_probs[0] for source in sources]
+    together = engine.verify(engine.encode(sources), np.array([[2, 9]] * 8), 3).log_probs
+    assert np.array_equal(np.array(alone), together)
+
+
+def test_other_integers_are_converted_and_another_number_of_them_is_refused(folder: Path) -> None:
+    engine = NativeEngine(ARCHITECTURE, folder)
+    rows = engine.encode(sentences([3, 4]))
+    wide = engine.draft(rows, np.array([7, 9]), 3)
+    narrow = engine.draft(rows, np.array([7, 9], dtype=np.int32), 3)
+    assert np.array_equal(wide.ids, narrow.ids)
+    for call in (
+        lambda: engine.draft(rows, np.array([7]), 3),
+        lambda: engine.verify(rows, np.array([[7]]), 1),
+        lambda: engine.draft_and_verify(rows, np.array([7]), 3, 1),
+        lambda: engine.iterate(rows, np.array([7]), np.array([5, 5]), 3, 1, 0.0),
+        lambda: engine.iterate(rows, np.array([7, 9]), np.array([5]), 3, 1, 0.0),
+    ):
+        with pytest.raises(ValueError, match="1 entries for 2 rows"):
+            call()
+
+
+@pytest.mark.parametrize("shape", [ARCHITECTURE, FOREIGN, WIDE], ids=["plain", "foreign", "wide"])
+@pytest.mark.parametrize("level", LEVELS[:-1])
+def test_processors_without_the_newest_instructions_compute_the_same_bits(
+    tmp_path: Path, level: str, shape: Architecture
+) -> None:
+    if level not in runnable():
+        pytest.skip(f"this processor cannot run the build for {level}")
+    write_pair(tmp_path, shape)
+    fastest, other = NativeEngine(shape, tmp_path), NativeEngine(shape, tmp_path, level)
+    results, texts = [], []
+    for engine in (fastest, other):
+        rows = engine.encode(sentences([3, 17, 40]))
+        lattice = engine.draft(rows, np.array([2, 2, 2]), 5)
+        candidates = engine.verify(rows, np.array([[2, 9, 8, 7], [2, 30, 31, 32], [2, 5, 6, 7]]), beta=4)
+        engine.commit(rows, np.full(3, 4))
+        run = engine.iterate(rows, np.array([7, 32, 7]), np.full(3, 300), 4, 2, 1.0)  # beyond the table of positions
+        emitted = [
+            (ids[: accepted + 1], log_probs[: accepted + 1])
+            for iteration in zip(*run, strict=True)
+            for accepted, ids, log_probs in zip(*iteration, strict=True)
+        ]
+        results.append((lattice.ids, lattice.scores, lattice.transitions, candidates.ids, candidates.log_probs))
+        texts.append(emitted)
+    for expected, found in zip(*results, strict=True):
+        assert np.array_equal(expected, found)
+    assert texts[0] == texts[1]
+
+
+def test_beams_are_the_same_alone_and_among_others(folder: Path) -> None:
+    engine = NativeEngine(ARCHITECTURE, folder)
+    requests = [Request(index, source, 20) for index, source in enumerate(sentences([5, 9, 14, 3]))]
+    together = beam_search(engine, requests, 4, 1.0)
+    alone = [beam_search(engine, [request], 4, 1.0)[0] for request in requests]
+    assert [[found.ids for found in beams] for beams in together] == [[found.ids for found in beams] for beams in alone]
+
+
+def test_a_token_that_is_none_is_refused(folder: Path) -> None:
+    engine = NativeEngine(ARCHITECTURE, folder)
+    for id_ in (-1, ARCHITECTURE.vocabulary_size):
+        with pytest.raises(EngineError, match=f"token id {id_}"):
+            engine.encode([[5, id_, EOS_ID]])
+
+
+@pytest.mark.parametrize(
+    "ranges", [None, "[]", "{}", '{"embeddings.weight": [1]}', '{"embeddings.weight": ["a", "b"]}']
+)
+def test_ranges_that_cannot_be_used_are_one_line(folder: Path, tmp_path: Path, ranges: str | None) -> None:
+    shutil.copy(folder / "model.safetensors", tmp_path)
+    if ranges is not None:
+        (tmp_path / "ranges.json").write_text(ranges)
+    with pytest.raises(BundleError, match=r"ranges\.json: .*specmt export") as raised:
+        NativeEngine(ARCHITECTURE, tmp_path)
+    assert "\n" not in str(raised.value)
