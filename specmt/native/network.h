@@ -194,7 +194,7 @@ class Network {
   Output output_, draft_output_;
 };
 
-// Places of the `count` largest of `scores` (`size`: a multiple of 64), best first, the leftmost of equals.
-void best_places(float* scores, int size, int count, Selection& space, int* places);
+// The buffers of this thread.
+Workspace& workspace();
 
 }  // namespace specmt
