@@ -110,8 +110,8 @@ class Engine(Protocol[R]):
     def draft(self, rows: R, last_ids: IntArray, draft_length: int) -> Lattice:
         """Fill `draft_length` `[MASK]` slots after the verified prefix in one pass.
 
-        What a drafter reads of the prefix is kept from a row's first draft on: rows that are ever to be drafted for are
-        drafted for from their first token.
+        What a drafter reads of the prefix is kept from a row's first draft on: a row that is ever to be drafted for is
+        drafted for from its first token.
 
         Args:
             last_ids: the last verified token of each row, not read by the verifier yet, shape (batch,).
@@ -148,7 +148,7 @@ class Engine(Protocol[R]):
     def gather(self, rows: R, indices: IntArray, lengths: IntArray, size: Size) -> R:
         """Copies of rows of `encode_fixed` in arrays of exactly `size`; passes over them have that shape.
 
-        Where no shape changes a bit, they may be the rows themselves. They stand until the next `gather` of the same thread.
+        Where no shape changes a bit, they may be the rows themselves. They stand until the same thread's next `gather`.
 
         Args:
             indices: of the rows; one may repeat, to fill a group.
