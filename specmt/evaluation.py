@@ -87,6 +87,7 @@ class StrategyResult:
     speedup_vs_ar: float
     """Seconds of `ar` greedy over this strategy's in the same round, median over the rounds."""
     speedup_vs_ar_min: float
+    """Smallest of these ratios."""
     speedup_vs_ar_max: float
     mean_emitted_tokens: float
     """Tokens an iteration, recovered or bonus token included, end-of-sentence counted; 1 for `ar`."""
@@ -331,14 +332,10 @@ def _result(
     ratios = [ar / own for ar, own in zip(baseline_seconds, seconds, strict=True)]
     drafted = int(output.drafted.sum())
     same = [own == ar for own, ar in zip(output.texts, baseline.texts, strict=True)]
-    quality = scores(output.texts, references)
     return StrategyResult(
         strategy=name,
         settings=settings,
-        bleu=quality.bleu,
-        bleu_signature=quality.bleu_signature,
-        chrf=quality.chrf,
-        chrf_signature=quality.chrf_signature,
+        **asdict(scores(output.texts, references)),
         seconds=median(seconds),
         seconds_min=min(seconds),
         seconds_max=max(seconds),

@@ -102,11 +102,7 @@ class Pipeline:
             needs=(binarised,),
         )
         refined = self._stage(
-            "refine",
-            self._refine,
-            ("verifier.pt",),
-            (config.refinement, *numerics),
-            needs=(verifier,),
+            "refine", self._refine, ("verifier.pt",), (config.refinement, *numerics), needs=(verifier,)
         )
         refinement = (refined,) if config.refinement else ()
         distilled = self._stage(
@@ -251,7 +247,7 @@ class Pipeline:
             sample = SampleConfig(repeat=entry.repeat)
             if split == "train":
                 sample = samples.get(entry.path, sample)
-            pairs = self.data.encoded(vocabulary, entry, sample.limit)
+            pairs = self.data.encoded(vocabulary, self.data.read(entry, sample.limit))
             self.reporter.announce(f"{stage}: {entry.path}, {len(pairs)} sentences")
             shards = folder / "shards" / translator.engine.name / shards_of(entry, sample)
             translations = translate_in_shards(translator.engine, pairs, shards, decoding, translator.workers)

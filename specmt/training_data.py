@@ -60,9 +60,8 @@ class TrainingData:
             if corpus.keep_pair(len(source), len(target), data.max_tokens, data.max_length_ratio)
         ]
 
-    def encoded(self, vocabulary: Vocabulary, entry: CorpusConfig, limit: int = 0) -> Encoded:
-        """As `read`, the pairs that are fit for training as token ids."""
-        pairs = self.read(entry, limit)
+    def encoded(self, vocabulary: Vocabulary, pairs: Iterable[Pair]) -> Encoded:
+        """The pairs that are fit for training as token ids."""
         return self.kept((vocabulary.encode(source), vocabulary.encode(target)) for source, target in pairs)
 
     def train_tokenizer(self, folder: Path) -> None:
@@ -95,9 +94,9 @@ class TrainingData:
 
         def encoded(entry: CorpusConfig, split: str) -> Encoded:
             nonlocal known
-            total = len(self.read(entry))
-            pairs = self.encoded(vocabulary, entry)
-            self.announce(f"binarise: {entry.path}, {len(pairs)} of {total} pairs are fit for training")
+            read = self.read(entry)
+            pairs = self.encoded(vocabulary, read)
+            self.announce(f"binarise: {entry.path}, {len(pairs)} of {len(read)} pairs are fit for training")
             digests = [hash((tuple(source), tuple(target))) for source, target in pairs]
             if split == "train":
                 trained.update(digests)

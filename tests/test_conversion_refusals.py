@@ -18,7 +18,7 @@ from foreign import Foreign, changed
 from pairs import write_tiny_bundle
 from torch import Tensor
 
-from specmt.bundle import check_destination
+from specmt.bundle import check_destination, load_bundle
 from specmt.conversion import Conversion, convert
 from specmt.dictionaries import Dictionary
 from specmt.errors import InputError
@@ -172,6 +172,8 @@ def test_a_few_marks_in_a_dictionary_of_words_are_words(plain: Foreign, tmp_path
     symbols = ["▁", "▁▁", "@@", "a@@", *(f"w{id_}" for id_ in range(8, 96))]
     (tmp_path / "dict.txt").write_text("".join(f"{symbol} 1\n" for symbol in symbols))
     convert(Conversion(plain.path, target_dictionary=tmp_path / "dict.txt"), tmp_path / "bundle", None)
+    vocabulary = load_bundle(tmp_path / "bundle").vocabulary()
+    assert [vocabulary.piece(id_) for id_ in range(4, 9)] == ["▁", "▁▁", "@@", "a@@", "w8"]
 
 
 def test_a_dictionary_gives_the_ids_that_fairseq_gives(tmp_path: Path) -> None:

@@ -70,30 +70,31 @@ def convert(
         raise EngineError(f"converting needs {error.name}: pip install 'specmt[convert]'") from None
     from specmt.exporting import read_calibration
 
-    converted = conversion.convert(
-        conversion.Conversion(
-            checkpoint,
-            _languages(languages),
-            source_dict,
-            target_dict,
-            bpe.value if bpe else None,
-            codes,
-            tokenizer.value,
-            dash_splits=not moses_no_dash_splits,
-            escape=not moses_no_escape,
-        ),
-        bundle,
-        read_calibration(calibration) if calibration else None,
+    given = conversion.Conversion(
+        checkpoint,
+        _languages(languages),
+        source_dict,
+        target_dict,
+        bpe.value if bpe else None,
+        codes,
+        tokenizer.value,
+        dash_splits=not moses_no_dash_splits,
+        escape=not moses_no_escape,
     )
-    if calibration is None:
-        typer.echo(
-            "specmt: no ranges for the native engine and no graphs for the onnx engine, for there is no --calibration: "
-            "the torch engine alone runs the model",
-            err=True,
-        )
-    elif converted.without_graphs:
-        typer.echo(f"specmt: no graphs for the onnx engine: {converted.without_graphs}", err=True)
+    converted = conversion.convert(given, bundle, read_calibration(calibration) if calibration else None)
+    if missing := _missing(calibration, converted.without_graphs):
+        typer.echo(f"specmt: {missing}", err=True)
     typer.echo(str(bundle))
+
+
+def _missing(calibration: Path | None, without_graphs: str | None) -> str:
+    """What the engines for CPUs lack in the model, if anything."""
+    if calibration is None:
+        return (
+            "no ranges for the native engine and no graphs for the onnx engine, for there is no --calibration: "
+            "the torch engine alone runs the model"
+        )
+    return f"no graphs for the onnx engine: {without_graphs}" if without_graphs else ""
 
 
 def _languages(given: str | None) -> tuple[str, str] | None:
