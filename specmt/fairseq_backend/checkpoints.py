@@ -25,7 +25,7 @@ _INTERVAL_NAME = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 def last_checkpoints(folder: Path, count: int) -> list[Path]:
     """The last `count` checkpoints by update, oldest first; the one at the very end of training included.
 
-    fairseq keeps that one under another name, and under that name only where it lies between two intervals.
+    fairseq calls that one `checkpoint_last.pt`, and keeps it under a number as well only if an interval ends there.
 
     Raises:
         TrainingError: there is none.
