@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors
 from cpu_pair import ARCHITECTURE, FOREIGN, WIDE, Queue, decoded, sentences, write_pair
+from safetensors.numpy import save_file
 
 from specmt.architecture import Architecture
 from specmt.beam import beam_search
@@ -20,6 +22,7 @@ from specmt.engines.native_engine import NativeEngine, read_ranges
 from specmt.engines.native_library import LEVELS, runnable
 from specmt.errors import BundleError, EngineError
 from specmt.vocabulary import EOS_ID
+from specmt.weights import scale_name
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +67,22 @@ def test_ranges_that_are_none_are_refused(folder: Path, tmp_path: Path, entry: l
     assert read_ranges(folder / "ranges.json").keys() == ranges.keys()
     with pytest.raises(BundleError, match=r"ranges\.json: missing or damaged"):
         read_ranges(tmp_path / "ranges.json")
+
+
+def test_scores_that_are_no_numbers_choose_tokens_there_are(folder: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    with safetensors.safe_open(copy / WEIGHTS, "np") as file:
+        stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        metadata = file.metadata()
+    for name in ("output.weight", "drafter.output.weight"):
+        stored[scale_name(name)][:] = math.nan
+    save_file(stored, copy / WEIGHTS, metadata)
+    engine = NativeEngine(ARCHITECTURE, copy)
+    rows = engine.encode(sentences([3, 40]))
+    speculation = engine.draft_and_verify(rows, np.array([2, 2]), 5, 3)
+    for ids in (speculation.draft, speculation.candidates.ids):
+        assert ((ids >= 0) & (ids < ARCHITECTURE.vocabulary_size)).all()
+    assert np.isnan(speculation.candidates.log_probs).all()
 
 
 def test_sources_beyond_one_pass_are_encoded_as_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

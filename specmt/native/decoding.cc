@@ -3,97 +3,107 @@
 
 namespace specmt {
 
+constexpr int64_t kNoToken = -1;
+
 void Network::verify(Row* const* rows, const int64_t* lengths, int count, const int64_t* tokens, int window, int beta,
                      int64_t* ids, float* log_probs) const {
   Workspace& space = workspace();
-  read_window(rows, lengths, count, tokens, window, beta, ids, log_probs, space);
+  read_window(rows, lengths, count, tokens, window, space);
+  for (int line = 0; line < count * window; ++line, ids += beta, log_probs += beta)
+    candidates(line, beta, ids, log_probs, space);
 }
 
 void Network::draft(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots,
                     int lattice_width, int64_t* ids, float* scores, float* transitions) const {
   Workspace& space = workspace();
-  const int rank = gate_.padded_outputs(), size = draft_output_.product.padded_outputs();
+  const int rank = gate_.padded_outputs();
   std::vector<float> gates(size_t(count) * slots * rank);
-  float* all = drafted(rows, lengths, count, last_ids, slots, gates.data(), space);
-  std::vector<int> places(lattice_width);
+  Transition bigram;
+  drafted(rows, lengths, count, last_ids, slots, gates.data(), space);
+  space.places.resize(lattice_width);
   for (int line = 0; line < count * slots; ++line) {
-    float* of_line = all + size_t(line) * size;
     int64_t* line_ids = ids + size_t(line) * lattice_width;
-    best_places(of_line, size, lattice_width, space.selection, places.data());
+    best_places(space.scores, line, lattice_width, space.places.data());
     for (int i = 0; i < lattice_width; ++i) {
-      line_ids[i] = draft_output_.id(places[i]);
-      scores[size_t(line) * lattice_width + i] = of_line[places[i]];
+      line_ids[i] = draft_output_.id(space.places[i]);
+      scores[size_t(line) * lattice_width + i] = space.scores.of(line)[space.places[i]];
     }
     for (int before = 0; before < lattice_width; ++before) {
-      const int64_t left = line % slots ? (line_ids - lattice_width)[before] : last_ids[line / slots];
+      bigram.follow(bigram_left_, line % slots ? (line_ids - lattice_width)[before] : last_ids[line / slots]);
       for (int i = 0; i < lattice_width; ++i)
         transitions[(size_t(line) * lattice_width + before) * lattice_width + i] =
-            transition(bigram_left_, left, bigram_right_, places[i], &gates[size_t(line) * rank]);
+            bigram.to(bigram_right_, space.places[i], &gates[size_t(line) * rank]);
     }
+  }
+}
+
+// Of each row its last id and, walking from left to right, a token for each slot.
+void Network::draft_tokens(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots,
+                           int lattice_width, int64_t* tokens, Workspace& space) const {
+  const int rank = gate_.padded_outputs();
+  std::vector<float> gates(size_t(count) * slots * rank);
+  Transition bigram;
+  drafted(rows, lengths, count, last_ids, slots, gates.data(), space);
+  space.places.resize(lattice_width);
+  for (int row = 0, line = 0; row < count; ++row) {
+    *tokens = last_ids[row];
+    for (int slot = 0; slot < slots; ++slot, ++line, ++tokens) {
+      best_places(space.scores, line, lattice_width, space.places.data());
+      bigram.follow(bigram_left_, *tokens);
+      int best = 0;
+      float highest = kNone;
+      for (int place : space.places) {
+        const float total = space.scores.of(line)[place] + bigram.to(bigram_right_, place, &gates[size_t(line) * rank]);
+        if (total > highest) {
+          highest = total;
+          best = place;
+        }
+      }
+      tokens[1] = draft_output_.id(best);
+    }
+    ++tokens;
   }
 }
 
 void Network::speculate(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots,
                         int lattice_width, int beta, int64_t* draft, int64_t* ids, float* log_probs) const {
   Workspace& space = workspace();
-  const int rank = gate_.padded_outputs(), size = draft_output_.product.padded_outputs(), window = slots + 1;
-  std::vector<float> gates(size_t(count) * slots * rank);
-  float* scores = drafted(rows, lengths, count, last_ids, slots, gates.data(), space);
-  std::vector<int> places(lattice_width);
+  const int window = slots + 1;
   std::vector<int64_t> tokens(size_t(count) * window);
-  for (int row = 0; row < count; ++row) {
-    tokens[size_t(row) * window] = last_ids[row];
-    for (int slot = 0; slot < slots; ++slot) {
-      const size_t line = size_t(row) * slots + slot;
-      float* of_line = scores + line * size;
-      best_places(of_line, size, lattice_width, space.selection, places.data());
-      const int64_t left = tokens[size_t(row) * window + slot];
-      int best = 0;
-      float highest = kNone;
-      for (int place : places) {
-        const float gain = transition(bigram_left_, left, bigram_right_, place, &gates[line * rank]);
-        if (of_line[place] + gain > highest) {
-          highest = of_line[place] + gain;
-          best = place;
-        }
-      }
-      tokens[size_t(row) * window + slot + 1] = draft[line] = draft_output_.id(best);
-    }
-  }
-  read_window(rows, lengths, count, tokens.data(), window, beta, ids, log_probs, space);
+  draft_tokens(rows, lengths, count, last_ids, slots, lattice_width, tokens.data(), space);
+  for (int row = 0; row < count; ++row)
+    std::copy_n(&tokens[size_t(row) * window + 1], slots, draft + size_t(row) * slots);
+  verify(rows, lengths, count, tokens.data(), window, beta, ids, log_probs);
 }
 
 int Network::iterate(Row* const* rows, int64_t* lengths, int count, int64_t* last_ids, const int64_t* room, int slots,
                      int lattice_width, int beta, float tau, int64_t end_id, int iterations, int64_t* accepted,
                      int64_t* ids, float* log_probs) const {
+  Workspace& space = workspace();
   const int window = slots + 1;
-  std::vector<int64_t> draft(size_t(count) * slots), candidates(size_t(count) * window * beta);
-  std::vector<float> scores(candidates.size());
-  std::vector<int64_t> emitted(count);
+  std::vector<int64_t> tokens(size_t(count) * window), best(beta), emitted(count);
+  std::vector<float> scores(beta);
   for (int done = 0;;) {
     if (slots)
-      speculate(rows, lengths, count, last_ids, slots, lattice_width, beta, draft.data(), candidates.data(),
-                scores.data());
+      draft_tokens(rows, lengths, count, last_ids, slots, lattice_width, tokens.data(), space);
     else
-      verify(rows, lengths, count, last_ids, window, beta, candidates.data(), scores.data());
+      std::copy_n(last_ids, count, tokens.data());
+    read_window(rows, lengths, count, tokens.data(), window, space);
     bool ended = false;
     for (int row = 0; row < count; ++row, ids += window, log_probs += window, ++accepted) {
       int kept = 0;
-      const auto take = [&](int candidate) {
-        ids[kept] = candidates[(size_t(row) * window + kept) * beta + candidate];
-        log_probs[kept] = scores[(size_t(row) * window + kept) * beta + candidate];
-      };
-      for (; kept < slots; ++kept) {
-        const size_t first = (size_t(row) * window + kept) * beta;
-        const int64_t drafted = draft[size_t(row) * slots + kept];
-        int candidate = 0;
-        while (candidate < beta &&
-               (candidates[first + candidate] != drafted || scores[first + candidate] < scores[first] - tau))
-          ++candidate;
-        if (candidate == beta) break;
-        take(candidate);
+      for (;; ++kept) {
+        const size_t line = size_t(row) * window + kept;
+        candidates(int(line), beta, best.data(), scores.data(), space);
+        const int64_t drafted = kept < slots ? tokens[line + 1] : kNoToken;
+        int taken = 0;
+        while (taken < beta && (best[taken] != drafted || scores[taken] < scores[0] - tau)) ++taken;
+        const bool verified = taken < beta;
+        if (!verified) taken = 0;
+        ids[kept] = best[taken];
+        log_probs[kept] = scores[taken];
+        if (!verified) break;
       }
-      take(0);
       *accepted = kept;
       lengths[row] += kept + 1;
       last_ids[row] = ids[kept];

@@ -11,6 +11,7 @@
 namespace specmt {
 
 constexpr float kEpsilon = 1e-5f;  // of layer norms; fairseq's
+constexpr int kReaders = 8;        // lines that attend at a time
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 
 // `from` and `to` may be the same line.
@@ -19,12 +20,14 @@ inline void normalise(const float* from, int width, int stride, const Norm& norm
   for (int i = 0; i < stride; i += kLanes) total += load(from + i);  // padding is zero
   const float mean = sum(total) / width;
   Floats squares{};
-  for (int i = 0; i < width; i += kLanes) {
+  int i = 0;
+  for (; i + kLanes <= width; i += kLanes) squares += (load(from + i) - mean) * (load(from + i) - mean);
+  if (i < width) {
     const Floats centred = first(load(from + i) - mean, width - i, 0);
     squares += centred * centred;
   }
   const float scale = 1 / std::sqrt(sum(squares) / width + kEpsilon);
-  for (int i = 0; i < stride; i += kLanes)
+  for (i = 0; i < stride; i += kLanes)
     store(to + i, (load(from + i) - mean) * scale * load(&norm.weight[i]) + load(&norm.bias[i]));
 }
 
@@ -36,34 +39,55 @@ inline void add_row(const Stored& table, int64_t id, float scale, float* line) {
   for (int i = 0; i < table.inputs; ++i) line[i] += row[i] * step;
 }
 
-// What one head reads: softmax(query . keys / sqrt(units)) of the first `visible` positions, times their values.
-// `keys` and `values` begin at the head's first unit. `weights` holds `visible` rounded up to whole vectors.
-inline void attend_head(const float* query, const float* keys, const float* values, int units, int width, int visible,
-                        float* weights, float* to) {
+// Scores of the positions that each of a few lines of one sequence sees, for one head, padded to whole vectors with
+// what weighs nothing, and the highest. Queries lie `span` floats apart, scores `room`; `keys` begin at the head's
+// first unit.
+template <int kLines>
+void score_keys(const Reading* readings, const float* queries, size_t span, const float* keys, int units, int width,
+                float* scores, size_t room, float* highest) {
   const float scale = 1 / std::sqrt(float(units));
-  const int blocks = (visible + kLanes - 1) / kLanes;
-  Floats top = splat(kNone);
-  for (int block = 0; block < blocks; ++block) {
-    const float* block_keys = keys + size_t(block) * width * kLanes;
-    Floats parts[4] = {};
+  int longest = 0;
+  Floats tops[kLines];
+  for (int line = 0; line < kLines; ++line) {
+    longest = std::max(longest, readings[line].visible);
+    tops[line] = splat(kNone);
+  }
+  for (int begin = 0; begin < longest; begin += kLanes, keys += size_t(width) * kLanes) {
+    Floats parts[kLines][4] = {};
     int unit = 0;
     for (; unit + 4 <= units; unit += 4)
-      for (int part = 0; part < 4; ++part)
-        parts[part] += query[unit + part] * load(block_keys + (unit + part) * kLanes);
-    for (; unit < units; ++unit) parts[0] += query[unit] * load(block_keys + unit * kLanes);
-    const Floats scores = ((parts[0] + parts[1]) + (parts[2] + parts[3])) * scale;
-    const Floats seen = first(scores, visible - block * kLanes, kNone);
-    store(weights + block * kLanes, seen);
-    top = larger(top, seen);
+      for (int part = 0; part < 4; ++part) {
+        const Floats column = load(keys + (unit + part) * kLanes);
+        for (int line = 0; line < kLines; ++line) parts[line][part] += queries[line * span + unit + part] * column;
+      }
+    for (; unit < units; ++unit)
+      for (int line = 0; line < kLines; ++line)
+        parts[line][0] += queries[line * span + unit] * load(keys + unit * kLanes);
+    for (int line = 0; line < kLines; ++line) {
+      const auto& sums = parts[line];
+      const Floats seen =
+          first(((sums[0] + sums[1]) + (sums[2] + sums[3])) * scale, readings[line].visible - begin, kNone);
+      store(scores + line * room + begin, seen);
+      tops[line] = larger(tops[line], seen);
+    }
   }
-  const float highest = largest(top);
+  for (int line = 0; line < kLines; ++line) highest[line] = largest(tops[line]);
+}
+
+// Makes weights of scores; one over their sum.
+inline float weigh(float* scores, float highest, int visible) {
   Floats total{};
-  for (int block = 0; block < blocks; ++block) {
-    const Floats weight = first(exponential(load(weights + block * kLanes) - highest), visible - block * kLanes, 0);
-    store(weights + block * kLanes, weight);
+  for (int begin = 0; begin < visible; begin += kLanes) {
+    const Floats weight = first(exponential(load(scores + begin) - highest), visible - begin, 0);
+    store(scores + begin, weight);
     total += weight;
   }
-  const float share = 1 / sum(total);
+  return 1 / sum(total);
+}
+
+// The weighted sum of the first `visible` values. `values` begin at the head's first unit.
+inline void blend(const float* weights, float share, const float* values, int units, int width, int visible,
+                  float* to) {
   int unit = 0;
   for (; unit + 4 * kLanes <= units; unit += 4 * kLanes) {
     Floats read[4] = {};
@@ -84,13 +108,44 @@ inline void attend_head(const float* query, const float* keys, const float* valu
   }
 }
 
-inline void attend(const float* query, const KeyValues& cache, int heads, int width, int visible, float* weights,
-                   float* to) {
+// What each head of each line reads: softmax(query . keys / sqrt(units)) of the positions that the line sees, times
+// their values, in 8 bits. Queries lie `span` floats apart, outputs `stride` bytes. Lines of one sequence go step by
+// step, head by head, while the head's keys and values are near: a head of a line alone would wait for its own results
+// most of the time.
+inline void attend(const Reading* readings, int count, const float* queries, size_t span, int heads, int width,
+                   const Quantiser& writes, int stride, uint8_t* bytes, Workspace& space) {
   const int units = width / heads;
-  for (int head = 0; head < heads; ++head) {
-    const int unit = head * units;
-    attend_head(query + unit, cache.keys.data() + size_t(unit) * kLanes, cache.values.data() + unit, units, width,
-                visible, weights, to + unit);
+  for (int begin = 0, end; begin < count; begin = end) {
+    const KeyValues& cache = *readings[begin].cache;
+    int longest = readings[begin].visible;
+    for (end = begin + 1; end < count && end < begin + kReaders && readings[end].cache == &cache; ++end)
+      longest = std::max(longest, readings[end].visible);
+    const int here = end - begin, room = rounded_up(longest, kLanes);
+    float* scores = space.attention.get(size_t(here) * room);
+    float* attended = space.attended.get(size_t(here) * stride);
+    float highest[kReaders], shares[kReaders];
+    for (int head = 0; head < heads; ++head) {
+      const int unit = head * units;
+      const float* keys = cache.keys.data() + size_t(unit) * kLanes;
+      for (int line = 0; line < here;) {
+        const Reading* reading = readings + begin + line;
+        const float* query = queries + size_t(begin + line) * span + unit;
+        if (here - line >= 4) {
+          score_keys<4>(reading, query, span, keys, units, width, scores + size_t(line) * room, room, highest + line);
+          line += 4;
+        } else {
+          score_keys<1>(reading, query, span, keys, units, width, scores + size_t(line) * room, room, highest + line);
+          line += 1;
+        }
+      }
+      for (int line = 0; line < here; ++line)
+        shares[line] = weigh(scores + size_t(line) * room, highest[line], readings[begin + line].visible);
+      for (int line = 0; line < here; ++line)
+        blend(scores + size_t(line) * room, shares[line], cache.values.data() + unit, units, width,
+              readings[begin + line].visible, attended + size_t(line) * stride + unit);
+    }
+    for (int line = 0; line < here; ++line)
+      writes.apply(attended + size_t(line) * stride, width, stride, bytes + size_t(begin + line) * stride);
   }
 }
 
@@ -101,21 +156,39 @@ inline float log_sum(const float* scores, int size, float highest) {
   return highest + float(std::log(double(sum(total))));
 }
 
-// As the lattice's transitions: what the token at `place` gains behind the token `left`.
-inline float transition(const Stored& lefts, int64_t left, const Stored& rights, int place, const float* gate) {
-  const int rank = lefts.inputs;
-  const int8_t* a = lefts.integers + size_t(left) * rank;
-  const int8_t* b = rights.integers + size_t(place) * rank;
-  Floats total{};
-  int i = 0;
-  float gated[kLanes];
-  for (; i + kLanes <= rank; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) gated[lane] = float(a[i + lane] * b[i + lane]);
-    total += load(gated) * load(gate + i);
+// What the bigram term adds to tokens behind one token: of `rank` products, each times a gate.
+class Transition {
+ public:
+  void follow(const Stored& lefts, int64_t left) {
+    const int rank = lefts.inputs;
+    const int8_t* from = lefts.integers + size_t(left) * rank;
+    left_.assign(from, from + rank);
+    scale_ = lefts.scales[left];
   }
-  float rest = 0;
-  for (; i < rank; ++i) rest += float(a[i] * b[i]) * gate[i];
-  return (sum(total) + rest) * lefts.scales[left] * rights.scales[place];
+
+  float to(const Stored& rights, int place, const float* gate) const {
+    const int rank = rights.inputs;
+    const int8_t* right = rights.integers + size_t(place) * rank;
+    Floats total{};
+    int i = 0;
+    for (; i + kLanes <= rank; i += kLanes)
+      total += load(&left_[i]) * __builtin_convertvector(integers(right + i), Floats) * load(gate + i);
+    float rest = 0;
+    for (; i < rank; ++i) rest += left_[i] * right[i] * gate[i];
+    return (sum(total) + rest) * scale_ * rights.scales[place];
+  }
+
+ private:
+  std::vector<float> left_;
+  float scale_ = 0;
+};
+
+inline void Scores::prepare(int lines, int padded_outputs) {
+  size = padded_outputs;
+  maxima_size = rounded_up(size / kGroup, kLanes);
+  all.get(size_t(lines) * size);
+  float* padding = maxima.get(size_t(lines) * maxima_size);
+  std::fill_n(padding, size_t(lines) * maxima_size, kNone);
 }
 
 inline void KeyValues::reserve(int positions, int width) {
@@ -123,22 +196,24 @@ inline void KeyValues::reserve(int positions, int width) {
   values.resize(size_t(positions) * width);
 }
 
-inline void KeyValues::write(int position, const float* key, const float* value, int width) {
-  float* block = keys.data() + size_t(position / kLanes) * width * kLanes + position % kLanes;
-  for (int unit = 0; unit < width; ++unit) block[unit * kLanes] = key[unit];
-  std::copy_n(value, width, values.data() + size_t(position) * width);
-}
-
-inline void KeyValues::fill(int count, const float* lines, size_t stride, int width) {
-  for (int begin = 0; begin < count; begin += kLanes) {
-    const int here = std::min(count - begin, kLanes);
-    const float* from = lines + begin * stride;
-    float* block = keys.data() + size_t(begin) * width;
-    for (int unit = 0; unit < width; ++unit)
-      for (int place = 0; place < here; ++place) block[unit * kLanes + place] = from[place * stride + unit];
+inline void KeyValues::write(int position, int count, const float* lines, size_t stride, int width) {
+  for (int line = 0; line < count; ++line)
+    std::copy_n(lines + line * stride + width, width, values.data() + size_t(position + line) * width);
+  while (count > 0) {
+    const int place = position % kLanes, here = std::min(count, kLanes - place);
+    float* block = keys.data() + size_t(position - place) * width + place;
+    int line = 0;
+    for (; line + 4 <= here; line += 4)
+      for (int unit = 0; unit < width; ++unit)
+        store(block + size_t(unit) * kLanes + line,
+              FourFloats{lines[line * stride + unit], lines[(line + 1) * stride + unit],
+                         lines[(line + 2) * stride + unit], lines[(line + 3) * stride + unit]});
+    for (; line < here; ++line)
+      for (int unit = 0; unit < width; ++unit) block[size_t(unit) * kLanes + line] = lines[line * stride + unit];
+    position += here;
+    count -= here;
+    lines += here * stride;
   }
-  for (int place = 0; place < count; ++place)
-    std::copy_n(lines + place * stride + width, width, values.data() + size_t(place) * width);
 }
 
 inline void Row::reserve(int positions, int width) {
@@ -148,30 +223,50 @@ inline void Row::reserve(int positions, int width) {
   capacity = wanted;  // now that there was memory for all
 }
 
-// Places of the `count` largest of `scores` (`size`: a multiple of 64), best first, the leftmost of equals.
-inline void best_places(float* scores, int size, int count, Selection& space, int* places) {
-  const int blocks = size / kGroup;
-  const auto block_maximum = [scores](int block) {
-    const float* from = scores + block * kGroup;
-    return largest(larger(larger(load(from), load(from + 16)), larger(load(from + 32), load(from + 48))));
-  };
-  std::vector<float>& maxima = space.maxima;
-  std::vector<float>& taken = space.taken;
-  maxima.resize(rounded_up(blocks, kLanes));
-  std::fill(maxima.begin(), maxima.end(), kNone);
-  for (int block = 0; block < blocks; ++block) maxima[block] = block_maximum(block);
+// Where `value` stands first among `count` floats, behind which nothing equals it up to a whole vector.
+inline int place_of(float value, const float* from, int count) {
+  Ints places = kNumbers - kNumbers + count;
+  for (int i = 0; i < count; i += kLanes) {
+    const Ints here = load(from + i) == splat(value) ? kNumbers + i : places;
+    places = here < places ? here : places;
+  }
+  return std::min(smallest(places), count - 1);  // nothing equals what is not a number
+}
+
+inline float largest_of(const float* from, int size) {
+  Floats top = load(from);
+  for (int i = kLanes; i < size; i += kLanes) top = larger(top, load(from + i));
+  return largest(top);
+}
+
+// Scores of `lines`, and of each group the largest.
+inline void score_outputs(const Product& product, const uint8_t* bytes, int lines, Scores& scores) {
+  scores.prepare(lines, product.padded_outputs());
+  Floats top{};
+  product.run(bytes, lines, [&](int line, int output, Floats values) {
+    store(scores.of(line) + output, values);
+    top = output % kGroup ? larger(top, values) : values;
+    if (output % kGroup == kGroup - kLanes) scores.maxima_of(line)[output / kGroup] = largest(top);
+  });
+}
+
+// Places of the `count` largest of a line's scores, best first, the leftmost of equals.
+inline void best_places(Scores& scores, int line, int count, int* places) {
+  float* of_line = scores.of(line);
+  float* maxima = scores.maxima_of(line);
+  std::vector<float>& taken = scores.taken;
   taken.resize(count);
   for (int i = 0; i < count; ++i) {
-    const int block = int(std::max_element(maxima.begin(), maxima.begin() + blocks) - maxima.begin());
-    float* from = scores + block * kGroup;
-    const int place = int(std::max_element(from, from + kGroup) - from);
-    places[i] = block * kGroup + place;
-    taken[i] = from[place];
+    taken[i] = largest_of(maxima, scores.maxima_size);
+    const int group = place_of(taken[i], maxima, scores.size / kGroup);
+    float* from = of_line + size_t(group) * kGroup;
+    const int place = place_of(taken[i], from, kGroup);
+    places[i] = group * kGroup + place;
     if (i + 1 == count) break;
     from[place] = kNone;
-    maxima[block] = block_maximum(block);
+    maxima[group] = largest_of(from, kGroup);
   }
-  for (int i = 0; i < count; ++i) scores[places[i]] = taken[i];
+  for (int i = 0; i < count; ++i) of_line[places[i]] = taken[i];
 }
 
 }  // namespace specmt

@@ -96,21 +96,19 @@ void Network::encode(const int64_t* ids, const int64_t* lengths, int count, Row*
 
   KeyValues cache;
   cache.reserve(rounded_up(longest, kLanes), width);
-  float* weights = space.scores.get(rounded_up(longest, kLanes));
   for (const EncoderLayer& layer : encoder_) {
     uint8_t* bytes = space.bytes.get(size_t(lines) * stride_);
     read(x, lines, layer.self.norm, pre_norm, layer.self.reads, bytes, space);
     const int span = layer.self.in.padded_outputs();
     float* wide = space.wide.get(size_t(lines) * span);
     layer.self.in.write(bytes, lines, wide);
-    float* attended = space.attended.get(stride_);
     for (int row = 0, begin = 0; row < count; begin += int(lengths[row++])) {
-      cache.fill(int(lengths[row]), wide + size_t(begin) * span + width, span, width);
-      for (int place = 0; place < lengths[row]; ++place) {
-        const size_t line = begin + place;
-        attend(wide + line * span, cache, heads, width, int(lengths[row]), weights, attended);
-        layer.self.writes.apply(attended, width, stride_, bytes + line * stride_);
-      }
+      const int length = int(lengths[row]);
+      const float* from = wide + size_t(begin) * span;
+      cache.write(0, length, from + width, span, width);
+      space.readings.assign(length, {&cache, length});
+      attend(space.readings.data(), length, from, span, heads, width, layer.self.writes, stride_,
+             bytes + size_t(begin) * stride_, space);
     }
     add(layer.self.out, bytes, lines, layer.self.norm, pre_norm, x);
     feed_forward(layer.feed_forward, lines, pre_norm, shape_.gelu, x, space);
@@ -128,7 +126,7 @@ void Network::encode(const int64_t* ids, const int64_t* lengths, int count, Row*
     for (int index = 0; index < layers; ++index) {
       KeyValues& to = source->layers[index];
       to.reserve(rounded_up(length, kLanes), width);
-      to.fill(length, wide + size_t(begin) * span + size_t(2 * index) * width, span, width);
+      to.write(0, length, wide + size_t(begin) * span + size_t(2 * index) * width, span, width);
     }
     made.push_back(std::make_unique<Row>(Row{std::move(source), std::vector<KeyValues>(layers)}));
   }
@@ -139,42 +137,40 @@ void Network::encode(const int64_t* ids, const int64_t* lengths, int count, Row*
 void Network::decoder_layer(const DecoderLayer& layer, int index, const std::vector<Line>& lines, int first,
                             bool pre_norm, bool gelu, float* x, Workspace& space) const {
   const int width = int(shape_.width), heads = int(shape_.heads), all = int(lines.size()), kept = all - first;
-  int longest = 0;
-  for (const Line& line : lines) longest = std::max({longest, line.visible, line.row->source->length});
-  float* weights = space.scores.get(rounded_up(longest, kLanes));
-  float* attended = space.attended.get(stride_);
-
   uint8_t* bytes = space.bytes.get(size_t(all) * stride_);
   read(x, all, layer.self.norm, pre_norm, layer.self.reads, bytes, space);
   int span = layer.self.in.padded_outputs();
   float* wide = space.wide.get(size_t(all) * span);
   layer.self.in.write(bytes, all, wide);
-  for (int line = 0; line < all; ++line) {
-    const float* from = wide + size_t(line) * span;
-    lines[line].row->layers[index].write(lines[line].position, from + width, from + 2 * width, width);
+  for (int begin = 0, end; begin < all; begin = end) {
+    const Line& at = lines[begin];
+    for (end = begin + 1; end < all && lines[end].follows(lines[end - 1]);) ++end;
+    at.row->layers[index].write(at.position, end - begin, wide + size_t(begin) * span + width, span, width);
   }
   float* kept_x = x + size_t(first) * stride_;
-  for (int line = 0; line < kept; ++line) {
-    const Line& at = lines[first + line];
-    attend(wide + size_t(first + line) * span, at.row->layers[index], heads, width, at.visible, weights, attended);
-    layer.self.writes.apply(attended, width, stride_, bytes + size_t(line) * stride_);
-  }
+  space.readings.clear();
+  for (int line = first; line < all; ++line)
+    space.readings.push_back({&lines[line].row->layers[index], lines[line].visible});
+  attend(space.readings.data(), kept, wide + size_t(first) * span, span, heads, width, layer.self.writes, stride_,
+         bytes, space);
   add(layer.self.out, bytes, kept, layer.self.norm, pre_norm, kept_x);
 
   read(kept_x, kept, layer.cross.norm, pre_norm, layer.cross.reads, bytes, space);
   span = layer.cross.in.padded_outputs();
   layer.cross.in.write(bytes, kept, wide);
-  for (int line = 0; line < kept; ++line) {
-    const Source& source = *lines[first + line].row->source;
-    attend(wide + size_t(line) * span, source.layers[index], heads, width, source.length, weights, attended);
-    layer.cross.writes.apply(attended, width, stride_, bytes + size_t(line) * stride_);
+  space.readings.clear();
+  for (int line = first; line < all; ++line) {
+    const Source& source = *lines[line].row->source;
+    space.readings.push_back({&source.layers[index], source.length});
   }
+  attend(space.readings.data(), kept, wide, span, heads, width, layer.cross.writes, stride_, bytes, space);
   add(layer.cross.out, bytes, kept, layer.cross.norm, pre_norm, kept_x);
   feed_forward(layer.feed_forward, kept, pre_norm, gelu, kept_x, space);
 }
 
+// The verifier's scores behind each token of the windows.
 void Network::read_window(Row* const* rows, const int64_t* lengths, int count, const int64_t* tokens, int window,
-                          int beta, int64_t* ids, float* log_probs, Workspace& space) const {
+                          Workspace& space) const {
   const int width = int(shape_.width), total = count * window, layers = int(decoder_.size());
   const bool pre_norm = shape_.decoder_pre_norm;
   float* x = space.x.get(size_t(total) * stride_);
@@ -197,31 +193,29 @@ void Network::read_window(Row* const* rows, const int64_t* lengths, int count, c
     const int span = prefix_.padded_outputs();
     float* wide = space.wide.get(size_t(total) * span);
     prefix_.write(bytes, total, wide);
-    for (int line = 0; line < total; ++line)
-      for (int index = 0; index < int(drafter_.size()); ++index) {
-        const float* from = wide + size_t(line) * span + size_t(2 * index) * width;
-        const Line& at = space.lines[line];
-        at.row->layers[layers + index].write(at.position, from, from + width, width);
-      }
+    for (int row = 0; row < count; ++row)
+      for (int index = 0; index < int(drafter_.size()); ++index)
+        rows[row]->layers[layers + index].write(
+            int(lengths[row]), window, wide + size_t(row) * window * span + size_t(2 * index) * width, span, width);
   }
-  const int size = output_.product.padded_outputs();
-  float* scores = space.wide.get(size_t(total) * size);
-  output_.product.write(bytes, total, scores);
+  score_outputs(output_.product, bytes, total, space.scores);
+}
+
+// The best `beta` tokens behind the window's `line`.
+void Network::candidates(int line, int beta, int64_t* ids, float* log_probs, Workspace& space) const {
   space.places.resize(beta);
-  for (int line = 0; line < total; ++line) {
-    float* of_line = scores + size_t(line) * size;
-    best_places(of_line, size, beta, space.selection, space.places.data());
-    const float all = log_sum(of_line, size, of_line[space.places[0]]);
-    for (int i = 0; i < beta; ++i) {
-      ids[size_t(line) * beta + i] = output_.id(space.places[i]);
-      log_probs[size_t(line) * beta + i] = of_line[space.places[i]] - all;
-    }
+  best_places(space.scores, line, beta, space.places.data());
+  const float* scores = space.scores.of(line);
+  const float all = log_sum(scores, space.scores.size, scores[space.places[0]]);
+  for (int i = 0; i < beta; ++i) {
+    ids[i] = output_.id(space.places[i]);
+    log_probs[i] = scores[space.places[i]] - all;
   }
 }
 
-// The drafter's scores of each row's slots, `padded_outputs` a slot; `gates`: of the bigram term, likewise.
-float* Network::drafted(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots,
-                        float* gates, Workspace& space) const {
+// The drafter's scores of each row's slots; `gates`: of the bigram term.
+void Network::drafted(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots,
+                      float* gates, Workspace& space) const {
   const int total = count * (slots + 1), lines = count * slots, layers = int(drafter_.size());
   float* x = space.x.get(size_t(total) * stride_);
   space.lines.assign(total, {});
@@ -242,11 +236,8 @@ float* Network::drafted(Row* const* rows, const int64_t* lengths, int count, con
                   false, x, space);
   uint8_t* bytes = space.bytes.get(size_t(total) * stride_);
   read(x + size_t(count) * stride_, lines, drafter_norm_, true, reads_gate_, bytes, space);
-  const int size = draft_output_.product.padded_outputs();
   gate_.write(bytes, lines, gates);
-  float* scores = space.wide.get(size_t(lines) * size);
-  draft_output_.product.write(bytes, lines, scores);
-  return scores;
+  score_outputs(draft_output_.product, bytes, lines, space.scores);
 }
 
 }  // namespace specmt

@@ -34,9 +34,9 @@ struct KeyValues {
   std::vector<float> keys, values;
 
   void reserve(int positions, int width);
-  void write(int position, const float* key, const float* value, int width);
-  // Positions 0, 1, ...: `count` lines `stride` floats apart, whose values lie `width` floats behind their keys.
-  void fill(int count, const float* lines, size_t stride, int width);
+  // `count` positions from `position` on: of lines `stride` floats apart, whose values lie `width` floats behind their
+  // keys.
+  void write(int position, int count, const float* lines, size_t stride, int width);
 };
 
 // The encoder's output for one sentence, as the layers of verifier and drafter read it.
@@ -59,6 +59,14 @@ struct Row {
 struct Line {
   Row* row;
   int position;
+  int visible;
+
+  bool follows(const Line& other) const { return row == other.row && position == other.position + 1; }
+};
+
+// What a line of queries attends to: the first `visible` positions.
+struct Reading {
+  const KeyValues* cache;
   int visible;
 };
 
@@ -114,24 +122,32 @@ class Buffer {
     }
     return memory_.get();
   }
+  T* begin() const { return memory_.get(); }
 
  private:
   std::unique_ptr<T[], Release> memory_;
   size_t count_ = 0;
 };
 
-// What `best_places` needs: the largest score of each block, and the scores that it took.
-struct Selection {
-  std::vector<float> maxima, taken;
+// What a product gives to choose tokens by: for each line `size` scores, and the largest of each group of 64.
+struct Scores {
+  Buffer<float> all, maxima;
+  std::vector<float> taken;  // by `best_places`
+  int size = 0, maxima_size = 0;
+
+  void prepare(int lines, int padded_outputs);
+  float* of(int line) { return all.begin() + size_t(line) * size; }
+  float* maxima_of(int line) { return maxima.begin() + size_t(line) * maxima_size; }
 };
 
 // What a pass needs beside the rows; one for each thread.
 struct Workspace {
-  Buffer<float> x, normed, wide, attended, scores;
+  Buffer<float> x, normed, wide, attended, attention;
   Buffer<uint8_t> bytes, inner;
   std::vector<Line> lines;
+  std::vector<Reading> readings;
   std::vector<int> places;
-  Selection selection;
+  Scores scores;
 };
 
 class Network {
@@ -176,10 +192,13 @@ class Network {
                     Workspace& space) const;
   void decoder_layer(const DecoderLayer& layer, int index, const std::vector<Line>& lines, int first, bool pre_norm,
                      bool gelu, float* x, Workspace& space) const;
-  void read_window(Row* const* rows, const int64_t* lengths, int count, const int64_t* tokens, int window, int beta,
-                   int64_t* ids, float* log_probs, Workspace& space) const;
-  float* drafted(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots, float* gates,
-                 Workspace& space) const;
+  void read_window(Row* const* rows, const int64_t* lengths, int count, const int64_t* tokens, int window,
+                   Workspace& space) const;
+  void candidates(int line, int beta, int64_t* ids, float* log_probs, Workspace& space) const;
+  void drafted(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots, float* gates,
+               Workspace& space) const;
+  void draft_tokens(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots,
+                    int lattice_width, int64_t* tokens, Workspace& space) const;
 
   Architecture shape_;
   int stride_;  // floats from one line to the next

@@ -3,7 +3,7 @@
 // A matrix is packed in groups of 64 outputs; in a group, each four inputs of all 64 outputs lie together (256 bytes),
 // so that one pass over a group reads memory in order. Activations are unsigned, weights signed: the operands of the
 // processors' dot products. Sums are exact, hence the same for any number of lines, on any processor: `kMostInputs`
-// are as many as 32 bits hold, whatever they are.
+// are as many as 32 bits hold, whatever they and the correction are.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ namespace specmt {
 constexpr int kInputs = 4;               // inputs that a dot product adds at once
 constexpr int kGroup = 64;               // outputs of a group
 constexpr int kParts = kGroup / kLanes;  // vectors of outputs of a group
-constexpr int kMostInputs = 65793;       // 2^31 / (255 * 128)
+constexpr int kMostInputs = 32896;       // 2^31 / (2 * 255 * 128)
 
 inline int rounded_up(int count, int step) { return (count + step - 1) / step * step; }
 
@@ -83,8 +83,8 @@ struct Quantiser {
   }
 
   void put(Floats values, Floats inverse, Floats least, Floats most, uint8_t* to) const {
-    const Floats integers = rounded(larger(smaller(values * inverse, most), least)) + zero;
-    const Bytes bytes = __builtin_convertvector(__builtin_convertvector(integers, Ints), Bytes);
+    const Bytes bytes =
+        __builtin_convertvector(whole(larger(smaller(values * inverse, most), least)) + int(zero), Bytes);
     std::memcpy(to, &bytes, sizeof bytes);
   }
 };
@@ -178,27 +178,26 @@ class Product {
   template <int kLines, class Finish>
   void run_lines(const uint8_t* activations, int begin, int group, const Finish& finish) const {
     alignas(64) Ints sums[kLines][kParts];  // Clang forgets what the type says of it
-    add_up<kLines>(activations + size_t(begin) * depth_, weights_.get() + size_t(group) * kGroup * depth_, sums);
+    add_up<kLines>(activations + size_t(begin) * depth_, weights_.get() + size_t(group) * kGroup * depth_,
+                   corrections_.get() + group * kGroup, sums);
     for (int line = 0; line < kLines; ++line)
       for (int part = 0; part < kParts; ++part) {
         const int output = group * kGroup + part * kLanes;
-        Ints correction;
-        std::memcpy(&correction, corrections_.get() + output, sizeof correction);
-        const Floats exact = __builtin_convertvector(sums[line][part] + correction, Floats);
+        const Floats exact = __builtin_convertvector(sums[line][part], Floats);
         finish(begin + line, output, exact * load(scales_.get() + output) + load(biases_.get() + output));
       }
   }
 
   // Not inlined: there, all sums stay in registers.
   template <int kLines>
-  __attribute__((noinline)) void add_up(const uint8_t* activations, const int8_t* weights,
+  __attribute__((noinline)) void add_up(const uint8_t* activations, const int8_t* weights, const int32_t* corrections,
                                         Ints (&sums)[kLines][kParts]) const {
 #if defined(__AVX512VNNI__)
     __m512i totals[kLines][kParts];
 #pragma GCC unroll 8
     for (int line = 0; line < kLines; ++line)
 #pragma GCC unroll 4
-      for (int part = 0; part < kParts; ++part) totals[line][part] = _mm512_setzero_si512();
+      for (int part = 0; part < kParts; ++part) totals[line][part] = _mm512_load_si512(corrections + part * kLanes);
     for (int input = 0; input < depth_; input += kInputs, weights += kGroup * kInputs) {
       __m512i columns[kParts];
 #pragma GCC unroll 4
@@ -224,7 +223,10 @@ class Product {
 #pragma GCC unroll 4
       for (int line = 0; line < kLines; ++line)
 #pragma GCC unroll 4
-        for (int part = 0; part < kParts; ++part) totals[line][part] = _mm256_setzero_si256();
+        for (int part = 0; part < kParts; ++part) {
+          const int32_t* from = corrections + (half * kParts + part) * 8;
+          totals[line][part] = _mm256_load_si256(reinterpret_cast<const __m256i*>(from));
+        }
       const int8_t* from = weights + half * kParts * 32;
       for (int input = 0; input < depth_; input += kInputs, from += kGroup * kInputs) {
         __m256i spread[kLines];
@@ -270,12 +272,12 @@ class Product {
           int32_t values[8];
           _mm256_storeu_si256(reinterpret_cast<__m256i*>(values), pairs[line][piece]);
           for (int output = 0; output < 4; ++output)
-            sums[line][half + piece / 4][piece % 4 * 4 + output] = values[2 * output] + values[2 * output + 1];
+            sums[line][half + piece / 4][piece % 4 * 4 + output] =
+                corrections[half * kLanes + piece * 4 + output] + values[2 * output] + values[2 * output + 1];
         }
     }
 #else
-    for (int line = 0; line < kLines; ++line)
-      for (int part = 0; part < kParts; ++part) sums[line][part] = Ints{};
+    for (int line = 0; line < kLines; ++line) std::memcpy(sums[line], corrections, sizeof sums[line]);
     for (int input = 0; input < depth_; input += kInputs, weights += kGroup * kInputs)
       for (int line = 0; line < kLines; ++line) {
         const uint8_t* four = activations + size_t(line) * depth_ + input;

@@ -2,6 +2,7 @@
 // that results are the same bits whatever instructions the compiler makes of it, on any processor.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -11,6 +12,11 @@ constexpr int kLanes = 16;
 
 typedef float Floats __attribute__((vector_size(64), aligned(4)));
 typedef int32_t Ints __attribute__((vector_size(64), aligned(4)));
+typedef float EightFloats __attribute__((vector_size(32), aligned(4)));
+typedef float FourFloats __attribute__((vector_size(16), aligned(4)));
+typedef int32_t EightInts __attribute__((vector_size(32), aligned(4)));
+typedef int32_t FourInts __attribute__((vector_size(16), aligned(4)));
+typedef int8_t SignedBytes __attribute__((vector_size(16), aligned(1)));
 typedef uint8_t Bytes __attribute__((vector_size(16), aligned(1)));
 
 inline Floats load(const float* from) {
@@ -19,11 +25,20 @@ inline Floats load(const float* from) {
   return values;
 }
 
-inline void store(float* to, Floats values) { std::memcpy(to, &values, sizeof values); }
+template <class Values>
+inline void store(float* to, Values values) {
+  std::memcpy(to, &values, sizeof values);
+}
 
 inline Floats splat(float value) {
   return Floats{value, value, value, value, value, value, value, value,
                 value, value, value, value, value, value, value, value};
+}
+
+inline Ints integers(const int8_t* from) {
+  SignedBytes bytes;
+  std::memcpy(&bytes, from, sizeof bytes);
+  return __builtin_convertvector(bytes, Ints);
 }
 
 inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
@@ -34,28 +49,45 @@ inline const Ints kNumbers = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 
 // The first `count` lanes of `values`, `filling` in the others.
 inline Floats first(Floats values, int count, float filling) { return kNumbers < count ? values : splat(filling); }
 
+// The four lanes that come of joining halves of the lanes with halves.
+template <class Four, class Eight, class All, class Join>
+inline Four halved(const All& values, const Join& join) {
+  Eight eights[2];
+  std::memcpy(eights, &values, sizeof eights);
+  const Eight eight = join(eights[0], eights[1]);
+  Four fours[2];
+  std::memcpy(fours, &eight, sizeof fours);
+  return join(fours[0], fours[1]);
+}
+
 // The sum of the lanes, halves added to halves.
 inline float sum(Floats values) {
-  float lanes[kLanes];
-  store(lanes, values);
-  for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-  return lanes[0];
+  const auto four = halved<FourFloats, EightFloats>(values, [](const auto& a, const auto& b) { return a + b; });
+  return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
 inline float largest(Floats values) {
-  float lanes[kLanes];
-  store(lanes, values);
-  for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int lane = 0; lane < half; ++lane)
-      lanes[lane] = lanes[lane] > lanes[lane + half] ? lanes[lane] : lanes[lane + half];
-  return lanes[0];
+  const auto four = halved<FourFloats, EightFloats>(values, [](const auto& a, const auto& b) { return a > b ? a : b; });
+  return std::max(std::max(four[0], four[2]), std::max(four[1], four[3]));
+}
+
+inline int smallest(Ints values) {
+  const auto four = halved<FourInts, EightInts>(values, [](const auto& a, const auto& b) { return a < b ? a : b; });
+  return std::min(std::min(four[0], four[2]), std::min(four[1], four[3]));
 }
 
 // To the nearest integer, halves to even, for values of magnitude below 2^22.
 inline Floats rounded(Floats values) {
   const float shift = 12582912.0f;  // 1.5 * 2^23: behind it no fraction fits
   return (values + shift) - shift;
+}
+
+// The same as integers, of which the lowest 22 bits count.
+inline Ints whole(Floats values) {
+  const Floats shifted = values + 12582912.0f;
+  Ints integers;
+  std::memcpy(&integers, &shifted, sizeof integers);
+  return integers;
 }
 
 // e to the power of each lane, to about one unit in the last place; of what is below -87, e^-87.
