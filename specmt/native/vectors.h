@@ -51,7 +51,7 @@ inline Floats first(Floats values, int count, float filling) { return kNumbers <
 
 // The four lanes that come of joining halves of the lanes with halves.
 template <class Four, class Eight, class All, class Join>
-inline Four halved(const All& values, const Join& join) {
+inline Four halved(All values, const Join& join) {
   Eight eights[2];
   std::memcpy(eights, &values, sizeof eights);
   const Eight eight = join(eights[0], eights[1]);
