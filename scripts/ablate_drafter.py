@@ -47,10 +47,10 @@ from specmt.exporting import calibration_sources
 from specmt.fairseq_backend import checkpoints
 from specmt.files import write_json
 from specmt.loading import load_translator
-from specmt.positions import TARGET_POSITIONS
 from specmt.settings import DecodingSettings
+from specmt.tensors import TARGET_POSITIONS, VERIFIER_OUTPUT, ids_name
 from specmt.translator import Translator
-from specmt.weights import VERIFIER_OUTPUT, dequantised, ids_name, load_weights, read_stored, save_weights
+from specmt.weights import dequantised, load_weights, read_stored, save_weights
 
 CORPORA = ("multi30k.valid", "tatoeba.valid")
 DRAFT_LENGTHS = (4, 8)

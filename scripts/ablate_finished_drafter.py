@@ -33,9 +33,10 @@ from specmt.engines.base import IntArray, Lattice
 from specmt.engines.torch_engine import TorchEngine
 from specmt.files import write_json
 from specmt.loading import load_translator
+from specmt.tensors import DRAFTER_OUTPUT, ids_name
 from specmt.tuning import requests_of
 from specmt.vocabulary import EOS_ID
-from specmt.weights import DRAFTER_OUTPUT, ids_name, load_weights
+from specmt.weights import load_weights
 
 LENGTHS = (4, 8)
 WIDTHS = (1, 2, 4, 8)

@@ -32,9 +32,10 @@ from specmt.engines.native_engine import NativeEngine, NativeRows
 from specmt.exporting import write_cpu_files
 from specmt.loading import load_translator
 from specmt.settings import DecodingSettings
+from specmt.tensors import expected_shapes, ids_name
 from specmt.tuning import counted_emission
 from specmt.vocabulary import EOS_ID
-from specmt.weights import expected_shapes, ids_name, save_weights
+from specmt.weights import save_weights
 
 DRAFTED = 8192
 """Pieces of 32,000 that a drafter predicts: 95 % of the corpora's English, as the bundle's 3,072 of 8,000 are."""
@@ -94,9 +95,9 @@ def passes(engine: NativeEngine, source: list[int]) -> Iterator[tuple[str, Calla
         return run
 
     def iterations(rows: NativeRows, length: int) -> Callable[[], int]:
-        room = np.full(1, EMITTED_TOKENS)
+        room = [EMITTED_TOKENS]
         return lambda: len(
-            engine.iterate(NativeRows(rows.rows, rows.lengths), last_ids, room, length, BETA, tau=0.0).accepted
+            engine.iterate(NativeRows(rows.rows, rows.counts), [7], room, length, BETA, tau=0.0).accepted
         )
 
     yield "encode", once(lambda: engine.encode([source]))

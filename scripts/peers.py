@@ -19,8 +19,9 @@ from specmt.bundle import TOKENIZER, Bundle, load_bundle
 from specmt.decoding import Greedy, Request, RequestQueue, decode
 from specmt.files import atomic_path, file_digest
 from specmt.machine import cpu_model
+from specmt.tensors import VERIFIER_OUTPUT, ids_name
 from specmt.vocabulary import EOS_ID, MASK_ID
-from specmt.weights import LARGEST, VERIFIER_OUTPUT, ids_name, load_weights
+from specmt.weights import LARGEST, load_weights
 
 VOCABULARY_MAP = "vmap.txt"
 """As CTranslate2 calls it."""

@@ -16,7 +16,8 @@ import numpy as np
 
 from specmt.architecture import Architecture
 from specmt.engines.base import FloatArray, IntArray
-from specmt.positions import SOURCE_POSITIONS, TARGET_POSITIONS, position_table
+from specmt.positions import position_table
+from specmt.tensors import SOURCE_POSITIONS, TARGET_POSITIONS
 from specmt.vocabulary import EOS_ID, Vocabulary
 
 _EPSILON = np.float32(1e-5)

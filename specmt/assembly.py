@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from specmt.beam import length_normalised
-from specmt.decoding import Hypothesis, Iteration, ReplayCounts, Request
+from specmt.decoding import Hypothesis, Iteration, ReplayCounts, Request, length_normalised
 from specmt.guards import LineWarning, printable, without_repeats
 from specmt.inputs import InputLine
 from specmt.segmentation import Segment

@@ -7,14 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specmt.decoding import Hypothesis, Iteration, Request
+from specmt.decoding import Hypothesis, Iteration, Request, length_normalised
 from specmt.engines.base import AnyEngine, FloatArray, IntArray, step
 from specmt.vocabulary import EOS_ID
-
-
-def length_normalised(log_prob: float, tokens: int, length_penalty: float) -> float:
-    """A hypothesis' score: its log-probability (nats) over its length in tokens to the power of the penalty."""
-    return float(log_prob / max(tokens, 1) ** length_penalty)
 
 
 @dataclass

@@ -2,6 +2,8 @@
 
 `ar` emits one token per row and iteration; `spec` emits one to draft_length + 1 (see `specmt.verification`). Both end a
 row at its first end-of-sentence or at its length limit, so with beta = 1 they give the same tokens.
+
+What needs numpy is imported where it is used: an engine that iterates on its own does without.
 """
 
 from __future__ import annotations
@@ -12,12 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-
-from specmt.drafting import draft_and_verify
 from specmt.engines.base import AnyEngine, Candidates, IntArray, Iterating, Rows, Speculation, step
 from specmt.guards import END_RUN, RepeatCounter, allowed_repeats
-from specmt.verification import blank, check
 from specmt.vocabulary import EOS_ID
 
 
@@ -165,6 +163,8 @@ class Flight:
     @property
     def last_ids(self) -> IntArray:
         """The last token of each row, shape (batch,)."""
+        import numpy as np
+
         return np.array([hypothesis.last_id for hypothesis in self.hypotheses], dtype=np.int64)
 
     def admit(self, requests: Sequence[Request]) -> None:
@@ -195,7 +195,8 @@ class Flight:
         if iterate is None:
             return False
         room = [hypothesis.request.max_tokens - len(hypothesis.ids) for hypothesis in self.hypotheses]
-        run = iterate(self.rows, self.last_ids, np.array(room, dtype=np.int64), draft_length, beta, tau)
+        last_ids = [hypothesis.last_id for hypothesis in self.hypotheses]
+        run = iterate(self.rows, last_ids, room, draft_length, beta, tau)
         for accepted, ids, log_probs in zip(*run, strict=True):
             for row, hypothesis in enumerate(self.hypotheses):
                 if not hypothesis.runaway:  # the only end that the engine does not know of
@@ -209,9 +210,14 @@ class Flight:
         if landed:
             staying = [i for i, hypothesis in enumerate(self.hypotheses) if not hypothesis.finished]
             self.hypotheses = [self.hypotheses[i] for i in staying]
-            self._rows = self.engine.select(self.rows, np.array(staying, dtype=np.int64)) if staying else None
+            self._rows = self.engine.select(self.rows, staying) if staying else None
             self._exceeded = self._exceeded and bool(staying)
         return landed
+
+
+def length_normalised(log_prob: float, tokens: int, length_penalty: float) -> float:
+    """A hypothesis' score: its log-probability (nats) over its length in tokens to the power of the penalty."""
+    return float(log_prob / max(tokens, 1) ** length_penalty)
 
 
 class Waiting(Protocol):
@@ -285,6 +291,8 @@ class Speculative:
             return
         if not self.trace and flight.iterate(self.draft_length, self.beta, self.tau):
             return
+        from specmt.drafting import draft_and_verify
+
         engine, rows, last_ids = flight.engine, flight.rows, flight.last_ids
         speculation = draft_and_verify(engine, rows, last_ids, self.draft_length, self.beta)
         engine.commit(rows, self.conclude(flight.hypotheses, speculation) + 1)
@@ -295,6 +303,8 @@ class Speculative:
         Args:
             speculation: of at least as many rows; those that follow are left aside.
         """
+        from specmt.verification import blank, check
+
         draft, candidates = speculation.draft, blank(speculation.candidates, self.tau)
         verdict = check(draft, candidates)
         emitted = zip(verdict.accepted.tolist(), verdict.emitted_ids.tolist(), verdict.log_probs.tolist(), strict=True)

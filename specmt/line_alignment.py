@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from specmt.alignment import Aligner, Pairs
 from specmt.assembly import Part, Rendered, word_places
 from specmt.segmentation import Segmenter, whole
 from specmt.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from specmt.alignment import Aligner, Pairs
 
 _LONGEST = 1024
 """Tokens of a text that is aligned as a whole: the time and memory that it takes grow with their square."""

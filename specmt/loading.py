@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from specmt.alignment import Aligner, can_align
 from specmt.bundle import Bundle, load_bundle
 from specmt.engines import native_library
 from specmt.engines.base import AnyEngine
 from specmt.errors import EngineError, UsageError
 from specmt.translator import Limits, Splitting, Translator
+
+if TYPE_CHECKING:
+    from specmt.alignment import Aligner
 
 
 def engine_for(bundle: Bundle, device: str = "cpu", precision: str = "fp32") -> tuple[str, str]:
@@ -70,6 +73,7 @@ def load_translator(
 
 
 def _aligner(bundle: Bundle) -> Aligner:
+    from specmt.alignment import Aligner, can_align
     from specmt.weights import load_weights
 
     if not bundle.has_own_tokenizer or not can_align(bundle.architecture):

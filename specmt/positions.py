@@ -9,9 +9,6 @@ import numpy as np
 from specmt.engines.base import FloatArray
 from specmt.vocabulary import PAD_ID
 
-SOURCE_POSITIONS, TARGET_POSITIONS = "source_positions", "target_positions"
-"""The tables of a bundle that has learned ones; the second serves the drafter too."""
-
 
 def position_table(count: int, width: int, learned: FloatArray | None = None) -> FloatArray:
     """Embeddings of positions 0, 1, …, shape (count, width); position 0 is the third row of fairseq's tables.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specmt.alignment import Pairs
 from specmt.decoding import Iteration, ReplayCounts
 from specmt.guards import LineWarning
+
+if TYPE_CHECKING:
+    from specmt.alignment import Pairs
 
 
 @dataclass(frozen=True)

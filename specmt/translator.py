@@ -6,11 +6,10 @@ import queue
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from specmt.admission import Admission, Gate
-from specmt.alignment import Aligner
 from specmt.assembly import Board, Line, Part, translated
-from specmt.beam import beam_search
 from specmt.bundle import DecodingDefaults
 from specmt.decoding import (
     Greedy,
@@ -28,7 +27,6 @@ from specmt.errors import InputError, UsageError
 from specmt.guards import repeats
 from specmt.inputs import InputLine, ReproducibleLine
 from specmt.line_alignment import LineAligner
-from specmt.replay import FixedSpeculative, Replay
 from specmt.segmentation import Segment, Segmenter, whole
 from specmt.settings import DecodingSettings
 from specmt.streams import LineStream
@@ -36,6 +34,9 @@ from specmt.translation import Alternative, Translation
 from specmt.vocabulary import EOS_ID, AnyVocabulary, Vocabulary
 from specmt.workers import Result, run_in_parallel, run_in_threads
 from specmt.wrapping import Wrapper, Wrapping
+
+if TYPE_CHECKING:
+    from specmt.alignment import Aligner
 
 LOOK_AHEAD = 16
 """Batches of sentences that are sorted by length together."""
@@ -223,6 +224,8 @@ class Translator:
         self, waiting: Waiting, plan: Plan, settings: DecodingSettings, batch_size: int
     ) -> Iterator[list[Hypothesis]]:
         if settings.strategy == "ar" and settings.beam > 1:
+            from specmt.beam import beam_search
+
             while batch := waiting.take(batch_size, wait=True):
                 yield from beam_search(self.engine, batch, settings.beam, settings.length_penalty)
         else:
@@ -345,10 +348,15 @@ def _plan(settings: DecodingSettings, engine: AnyEngine, reproducible: bool) -> 
     """`reproducible`: whether any request may be. In an engine whose rows are exact, all of `ar` and `spec` is."""
     group, in_flight = settings.replay_group, settings.in_flight
     if settings.strategy != "spec":
-        replays = settings.strategy == "replay" or (reproducible and not engine.row_exact)
-        strategy = Replay(settings.replay_window, group, settings.trace) if replays else Greedy()
-        return Plan(strategy, None, group, in_flight)
+        if settings.strategy != "replay" and not (reproducible and not engine.row_exact):
+            return Plan(Greedy(), None, group, in_flight)
+        from specmt.replay import Replay
+
+        return Plan(Replay(settings.replay_window, group, settings.trace), None, group, in_flight)
     most_rows = settings.speculated_rows if settings.beta == 1 else None
     speculative = Speculative(settings.draft_length, settings.beta, settings.tau, settings.trace, most_rows)
-    apart = FixedSpeculative(speculative, group) if reproducible and not engine.row_exact else None
-    return Plan(speculative, apart, group, in_flight)
+    if not reproducible or engine.row_exact:
+        return Plan(speculative, None, group, in_flight)
+    from specmt.replay import FixedSpeculative
+
+    return Plan(speculative, FixedSpeculative(speculative, group), group, in_flight)

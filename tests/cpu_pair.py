@@ -16,8 +16,9 @@ from specmt.bundle import WEIGHTS
 from specmt.decoding import Request, Strategy, decode
 from specmt.engines.base import AnyEngine, Rows, step
 from specmt.exporting import write_cpu_files
+from specmt.tensors import expected_shapes, ids_name
 from specmt.vocabulary import EOS_ID
-from specmt.weights import expected_shapes, ids_name, save_weights
+from specmt.weights import save_weights
 
 ARCHITECTURE = Architecture(
     vocabulary_size=160,

@@ -13,9 +13,16 @@ from torch import Tensor
 
 from specmt.architecture import Architecture
 from specmt.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, write_bundle
-from specmt.positions import SOURCE_POSITIONS, TARGET_POSITIONS
+from specmt.tensors import (
+    DRAFTER_OUTPUT,
+    SOURCE_POSITIONS,
+    TARGET_POSITIONS,
+    VERIFIER_OUTPUT,
+    expected_shapes,
+    ids_name,
+)
 from specmt.vocabulary import BOS_ID, EOS_ID, MASK_ID, PAD_ID, UNK_ID
-from specmt.weights import DRAFTER_OUTPUT, VERIFIER_OUTPUT, expected_shapes, ids_name, save_weights
+from specmt.weights import save_weights
 
 # Networks this small gain nothing from a second core, and lose much where another program uses it.
 torch.set_num_threads(1)

@@ -157,7 +157,7 @@ class ScriptedEngine:
             rows.committed[row] += read[:count]
         rows.read = None
 
-    def select(self, rows: ScriptedRows, indices: IntArray) -> ScriptedRows:
+    def select(self, rows: ScriptedRows, indices: Sequence[int] | IntArray) -> ScriptedRows:
         return ScriptedRows([rows.sources[i] for i in indices], [rows.committed[i] for i in indices])
 
     def reorder(self, rows: ScriptedRows, indices: IntArray) -> ScriptedRows:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import FIRST_PIECE_ID, ScriptedEngine, TableEngine, decoded
 
-from specmt.beam import beam_search, length_normalised
-from specmt.decoding import Greedy, Hypothesis, Iteration, Request
+from specmt.beam import beam_search
+from specmt.decoding import Greedy, Hypothesis, Iteration, Request, length_normalised
 from specmt.engines.base import FloatArray
 from specmt.vocabulary import EOS_ID
 

@@ -64,6 +64,15 @@ def test_lines_of_any_kind_are_a_line_each(options: tuple[object, ...]) -> None:
     assert all(lines[place] for place in (0, 3, 4, 6))
 
 
+def test_a_short_translation_does_not_wait_for_packages_that_it_can_do_without() -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "specmt", "translate", "--engine", "native"]
+    done = subprocess.run(command, input=b"Ein Hund schl\xc3\xa4ft.\n", capture_output=True, cwd=ROOT, check=True)
+    imported = {line.rpartition(b"|")[2].strip().decode() for line in done.stderr.splitlines()}
+    assert done.stdout.strip()
+    assert "specmt.engines.native_engine" in imported
+    assert not imported & {"numpy", "safetensors", "onnxruntime", "torch", "fairseq"}
+
+
 def test_strict_is_ar_for_lines_of_any_kind_and_any_threads() -> None:
     data = HARD + b"\n" + SAMPLE + b"nein " * 100
     greedy = specmt("translate", "--strategy", "ar", "--batch-size", 1, "--threads", 1, stdin=data)

@@ -24,7 +24,8 @@ from specmt.engines.onnx_engine import OnnxEngine
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import EngineError
 from specmt.exporting import write_cpu_files
-from specmt.positions import SOURCE_POSITIONS, TARGET_POSITIONS, position_table
+from specmt.positions import position_table
+from specmt.tensors import SOURCE_POSITIONS, TARGET_POSITIONS
 from specmt.vocabulary import EOS_ID
 from specmt.weights import dequantised, read_stored, save_weights
 

@@ -21,8 +21,8 @@ from specmt.engines import native_engine
 from specmt.engines.native_engine import NativeEngine, read_ranges
 from specmt.engines.native_library import LEVELS, runnable
 from specmt.errors import BundleError, EngineError
+from specmt.tensors import scale_name
 from specmt.vocabulary import EOS_ID
-from specmt.weights import scale_name
 
 
 @pytest.fixture(scope="module")

@@ -240,19 +240,19 @@ def run(*arguments: object) -> str:
 
 def drafted(bundle: Path, *options: str) -> list[int]:
     """The draft lengths that `translate` asks the engine for."""
-    from specmt import decoding
+    from specmt import drafting
 
     text = bundle.parent / "sentence"
     text.write_text(f"{SENTENCES[0]}\n")
     asked: list[int] = []
-    original = decoding.draft_and_verify
+    original = drafting.draft_and_verify
     with pytest.MonkeyPatch.context() as patch:
 
         def seen(engine: AnyEngine, rows: object, last_ids: IntArray, draft_length: int, beta: int) -> Speculation:
             asked.append(draft_length)
             return original(engine, rows, last_ids, draft_length, beta)
 
-        patch.setattr(decoding, "draft_and_verify", seen)
+        patch.setattr(drafting, "draft_and_verify", seen)
         run("translate", "-i", text, "-o", bundle.parent / "out", "-m", bundle, "--engine", "torch", *options)
     return sorted(set(asked))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,8 @@ from safetensors.numpy import load_file, save_file
 from specmt.architecture import Architecture
 from specmt.engines.base import FloatArray
 from specmt.errors import BundleError
-from specmt.weights import dequantised, expected_shapes, quantise, read_stored, save_weights
+from specmt.tensors import expected_shapes
+from specmt.weights import dequantised, quantise, read_stored, save_weights
 
 ARCHITECTURE = Architecture(
     vocabulary_size=64,
@@ -95,3 +98,43 @@ def test_a_file_that_is_not_safetensors_is_one_line(path: Path) -> None:
         read_stored(path, ARCHITECTURE)
     assert str(raised.value).startswith(str(path))
     assert "\n" not in str(raised.value)
+
+
+def _safetensors(header: object, contents: bytes = b"") -> bytes:
+    encoded = json.dumps(header).encode()
+    return len(encoded).to_bytes(8, "little") + encoded + contents
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"",
+        b"\x00" * 7,
+        (1 << 62).to_bytes(8, "little") + b"{}",
+        _safetensors([]),
+        _safetensors({"a": {"dtype": "I8", "shape": [4]}}, bytes(4)),
+        _safetensors({"a": {"dtype": "I8", "shape": [5], "data_offsets": [0, 5]}}, bytes(4)),
+        _safetensors({"a": {"dtype": "I8", "shape": [3], "data_offsets": [0, 4]}}, bytes(4)),
+        _safetensors({"a": {"dtype": "I8", "shape": [-2, -2], "data_offsets": [0, 4]}}, bytes(4)),
+        _safetensors({"a": {"dtype": "I8", "shape": [4], "data_offsets": [-4, 0]}}, bytes(4)),
+        _safetensors({"a": {"dtype": "I8", "shape": ["4"], "data_offsets": [0, 4]}}, bytes(4)),
+        _safetensors({"a": {"dtype": [], "shape": [4], "data_offsets": [0, 4]}}, bytes(4)),
+        len(b"[" * 100_000).to_bytes(8, "little") + b"[" * 100_000,
+    ],
+)
+def test_a_damaged_header_is_one_line(path: Path, damaged: bytes) -> None:
+    path.write_bytes(damaged)
+    with pytest.raises(BundleError, match=re.escape(str(path))) as raised:
+        read_stored(path, ARCHITECTURE)
+    assert "not a safetensors file, or a damaged one" in str(raised.value)
+
+
+def test_tensors_that_stand_askew_are_read_all_the_same(path: Path) -> None:
+    contents = path.read_bytes()
+    begin = 8 + int.from_bytes(contents[:8], "little")
+    askew = contents[8:begin] + b" "
+    before = {name: array.copy() for name, array in read_stored(path, ARCHITECTURE).items()}
+    path.write_bytes(len(askew).to_bytes(8, "little") + askew + contents[begin:])
+    after = read_stored(path, ARCHITECTURE)
+    assert before.keys() == after.keys()
+    assert all(np.array_equal(array, after[name]) for name, array in before.items())

@@ -4,20 +4,22 @@ A *row* is one target sequence being decoded. For each row an engine keeps the e
 of the target tokens that the verifier has read. `lengths` counts the tokens that are committed; what was read beyond
 is forgotten by not being committed, so rolling back costs nothing.
 
-Every array that crosses this interface is numpy: ids int64, log-probabilities float32 (nats).
+Every array that crosses this interface is numpy: ids int64, log-probabilities float32 (nats). Decoding by whole
+iterations (`Iterating`) needs none, and so need not import numpy, which takes longer than a short translation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float32]
+IntArray: TypeAlias = "NDArray[np.int64]"
+FloatArray: TypeAlias = "NDArray[np.float32]"
 
 LATTICE_WIDTH = 16
 """Candidates a slot among which neighbours are reconciled."""
@@ -128,7 +130,7 @@ class Engine(Protocol[R]):
     def commit(self, rows: R, counts: IntArray) -> None:
         """Keep the first `counts` (shape (batch,)) tokens of the last `verify`; forget the rest."""
 
-    def select(self, rows: R, indices: IntArray) -> R:
+    def select(self, rows: R, indices: Sequence[int] | IntArray) -> R:
         """The rows at `indices`, in that order; an index may repeat. They may be the same objects: `rows` is spent."""
 
     def reorder(self, rows: R, indices: IntArray) -> R:
@@ -195,20 +197,22 @@ class Iterating(Protocol[R_contra]):
     """`iterate` of an engine that runs whole iterations on its own; others have none such."""
 
     def __call__(
-        self, rows: R_contra, last_ids: IntArray, room: IntArray, draft_length: int, beta: int, tau: float
+        self, rows: R_contra, last_ids: Sequence[int], room: Sequence[int], draft_length: int, beta: int, tau: float
     ) -> Run:
         """Iterate and commit until some row ends: says end-of-sentence, or as many tokens as it has room for.
 
         Each iteration is one of `decoding.Speculative`, or with a draft length of 0 of `decoding.Greedy`.
 
         Args:
-            last_ids: the last verified token of each row, not read by the verifier yet, shape (batch,).
-            room: tokens that each row may still take, at least 1, shape (batch,).
+            last_ids: the last verified token of each row, not read by the verifier yet.
+            room: tokens that each row may still take, at least 1.
         """
 
 
 def step(engine: Engine[R], rows: R, last_ids: IntArray, beta: int) -> Candidates:
     """Autoregressive step: read one token per row and commit it. Candidates have shape (batch, 1, beta)."""
+    import numpy as np
+
     candidates = engine.verify(rows, last_ids[:, None], beta)
     engine.commit(rows, np.ones(len(last_ids), dtype=np.int64))
     return candidates

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from itertools import chain
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, TypeVar
 
 from specmt.architecture import Architecture
 from specmt.bundle import RANGES, WEIGHTS
 from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice, Run, Size, Speculation
 from specmt.engines.native_library import address, check, library
 from specmt.errors import BundleError, EngineError
+from specmt.tensors import Tensor, ids_name, read_tensors, scale_name
 from specmt.vocabulary import EOS_ID
-from specmt.weights import Stored, ids_name, read_stored, scale_name
+
+T = TypeVar("T")
 
 _LARGEST = 1e30
 """That an activation is believed to be."""
@@ -83,16 +83,21 @@ class _Row:
         self._functions.specmt_row_delete(self.handle)
 
 
-@dataclass
 class NativeRows:
     """Rows of the library, and how many tokens of each are committed."""
 
-    rows: list[_Row]
-    lengths: IntArray
-
-    def __post_init__(self) -> None:
+    def __init__(self, rows: list[_Row], counts: Iterable[int]) -> None:
         """Put the handles where the library reads them."""
-        self.handles = (ctypes.c_void_p * len(self.rows))(*[row.handle for row in self.rows])
+        self.rows = rows
+        self.counts = list(counts)
+        self.handles = (ctypes.c_void_p * len(rows))(*[row.handle for row in rows])
+
+    @property
+    def lengths(self) -> IntArray:
+        """See `Rows.lengths`."""
+        import numpy as np
+
+        return np.array(self.counts, dtype=np.int64)
 
 
 class NativeEngine:
@@ -112,8 +117,8 @@ class NativeEngine:
         """
         self.architecture = architecture
         self._library = library(level)
-        stored = read_stored(folder / WEIGHTS, architecture)
-        self._read_later = {name: array.copy() for name, array in stored.items() if name.startswith(_READ_LATER)}
+        stored = read_tensors(folder / WEIGHTS, architecture)
+        self._read_later = {name: tensor.copy() for name, tensor in stored.items() if name.startswith(_READ_LATER)}
         self._network = ctypes.c_void_p()
         tensors = self._library.specmt_tensors_new()
         if not tensors:
@@ -121,8 +126,7 @@ class NativeEngine:
         try:
             self._hand_over(tensors, stored | self._read_later, read_ranges(folder / RANGES))
             sizes = [int(getattr(architecture, name)) for name in _SIZES] + [architecture.activation == "gelu"]
-            shape = np.array(sizes, dtype=np.int64)
-            self._check(self._library.specmt_network_new(address(shape), tensors, ctypes.byref(self._network)))
+            self._check(self._library.specmt_network_new(_integers(sizes), tensors, ctypes.byref(self._network)))
         except EngineError:
             raise BundleError(
                 f"{folder / RANGES}: does not fit the weights; `specmt export {folder}` writes it"
@@ -130,13 +134,13 @@ class NativeEngine:
         finally:
             self._library.specmt_tensors_delete(tensors)
 
-    def _hand_over(self, tensors: int, stored: Stored, ranges: dict[str, tuple[float, float]]) -> None:
+    def _hand_over(self, tensors: int, stored: dict[str, Tensor], ranges: dict[str, tuple[float, float]]) -> None:
         functions = self._library
-        for name, array in stored.items():
-            key, begin = name.encode(), address(array)
-            if array.ndim == 2:
-                scales = address(stored[scale_name(name)])
-                self._check(functions.specmt_tensors_matrix(tensors, key, begin, scales, *array.shape))
+        for name, tensor in stored.items():
+            key, begin = name.encode(), tensor.address
+            if len(tensor.shape) == 2:
+                scales = stored[scale_name(name)].address
+                self._check(functions.specmt_tensors_matrix(tensors, key, begin, scales, *tensor.shape))
             elif name.endswith(ids_name("")):
                 self._check(functions.specmt_tensors_ids(tensors, key, begin))
             else:
@@ -170,13 +174,12 @@ class NativeEngine:
     def encode(self, sources: Sequence[Sequence[int]]) -> NativeRows:
         """See `Engine.encode`."""
         rows = [row for part in _parts(sources, _ENCODED_TOKENS) for row in self._encode(part)]
-        return NativeRows(rows, np.zeros(len(sources), dtype=np.int64))
+        return NativeRows(rows, [0] * len(rows))
 
     def _encode(self, sources: Sequence[Sequence[int]]) -> list[_Row]:
-        ids = np.array([id_ for source in sources for id_ in source], dtype=np.int64)
-        lengths = np.array([len(source) for source in sources], dtype=np.int64)
+        ids, lengths = _integers([*chain(*sources)]), _integers([len(source) for source in sources])
         handles = (ctypes.c_void_p * len(sources))()
-        self._check(self._library.specmt_encode(self._network, address(ids), address(lengths), len(sources), handles))
+        self._check(self._library.specmt_encode(self._network, ids, lengths, len(sources), handles))
         return [_Row(self._library, handle) for handle in handles if handle]
 
     def verify(self, rows: NativeRows, token_ids: IntArray, beta: int) -> Candidates:
@@ -193,6 +196,8 @@ class NativeEngine:
 
     def draft(self, rows: NativeRows, last_ids: IntArray, draft_length: int) -> Lattice:
         """See `Engine.draft`."""
+        import numpy as np
+
         width = self._lattice_width
         shape = (len(last_ids), draft_length, width)
         ids, scores = np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.float32)
@@ -206,6 +211,8 @@ class NativeEngine:
 
     def draft_and_verify(self, rows: NativeRows, last_ids: IntArray, draft_length: int, beta: int) -> Speculation:
         """See `base.Fused`."""
+        import numpy as np
+
         last_ids = _ids(last_ids, rows)
         draft = np.empty((len(last_ids), draft_length), dtype=np.int64)
         candidates = self._empty_candidates(len(last_ids), draft_length + 1, beta)
@@ -223,33 +230,40 @@ class NativeEngine:
         return Speculation(draft, candidates)
 
     def iterate(
-        self, rows: NativeRows, last_ids: IntArray, room: IntArray, draft_length: int, beta: int, tau: float
+        self, rows: NativeRows, last_ids: Sequence[int], room: Sequence[int], draft_length: int, beta: int, tau: float
     ) -> Run:
         """See `base.Iterating`."""
-        shape = (_ITERATIONS, len(last_ids), draft_length + 1)
-        accepted, ids = np.empty(shape[:2], dtype=np.int64), np.empty(shape, dtype=np.int64)
-        log_probs = np.empty(shape, dtype=np.float32)
-        rows.lengths, last_ids = rows.lengths.copy(), _ids(last_ids, rows).copy()  # they move along
-        room = _ids(room, rows)
-        done = ctypes.c_int()
+        count, window = len(rows.rows), draft_length + 1
+        for given in (last_ids, room):
+            _check_length(given, rows)
+        emitted = _ITERATIONS * count * window
+        accepted, ids = (ctypes.c_int64 * (_ITERATIONS * count))(), (ctypes.c_int64 * emitted)()
+        log_probs = (ctypes.c_float * emitted)()
+        lengths, done = _integers(rows.counts), ctypes.c_int()
         self._check(
             self._library.specmt_iterate(
-                *self._places(rows),
-                address(last_ids),
-                address(room),
+                self._network,
+                rows.handles,
+                lengths,
+                count,
+                _integers(last_ids),
+                _integers(room),
                 draft_length,
                 self._lattice_width,
                 min(beta, self._most_candidates),
                 tau,
                 EOS_ID,
                 _ITERATIONS,
-                address(accepted),
-                address(ids),
-                address(log_probs),
+                accepted,
+                ids,
+                log_probs,
                 ctypes.byref(done),
             )
         )
-        return Run(*(array[: done.value].tolist() for array in (accepted, ids, log_probs)))
+        rows.counts = list(lengths)
+        taken = done.value * count
+        by_row = [_cut(_cut(array[: taken * window], window), count) for array in (ids, log_probs)]
+        return Run(_cut(accepted[:taken], count), *by_row)
 
     @property
     def _most_candidates(self) -> int:
@@ -260,24 +274,27 @@ class NativeEngine:
         return min(LATTICE_WIDTH, self.architecture.draft_vocabulary_size or self.architecture.vocabulary_size)
 
     def _places(self, rows: NativeRows) -> tuple[Any, ...]:
-        return self._network, rows.handles, address(rows.lengths), len(rows.rows)
+        return self._network, rows.handles, _integers(rows.counts), len(rows.rows)
 
     def _empty_candidates(self, batch: int, positions: int, beta: int) -> Candidates:
+        import numpy as np
+
         shape = (batch, positions, min(beta, self._most_candidates))
         return Candidates(np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.float32))
 
     def commit(self, rows: NativeRows, counts: IntArray) -> None:
         """See `Engine.commit`."""
-        rows.lengths = rows.lengths + counts
+        rows.counts = (rows.lengths + counts).tolist()
 
-    def select(self, rows: NativeRows, indices: IntArray) -> NativeRows:
+    def select(self, rows: NativeRows, indices: Sequence[int] | IntArray) -> NativeRows:
         """See `Engine.select`. The rows themselves, and copies where an index repeats."""
         seen: set[int] = set()
-        chosen = []
-        for index in indices.tolist():
+        chosen, counts = [], []
+        for index in indices:
             chosen.append(rows.rows[index].copy() if index in seen else rows.rows[index])
+            counts.append(rows.counts[index])
             seen.add(index)
-        return NativeRows(chosen, rows.lengths[indices])
+        return NativeRows(chosen, counts)
 
     def reorder(self, rows: NativeRows, indices: IntArray) -> NativeRows:
         """See `Engine.reorder`."""
@@ -285,7 +302,7 @@ class NativeEngine:
 
     def join(self, rows: NativeRows, others: NativeRows) -> NativeRows:
         """See `Engine.join`."""
-        return NativeRows(rows.rows + others.rows, np.concatenate([rows.lengths, others.lengths]))
+        return NativeRows(rows.rows + others.rows, rows.counts + others.counts)
 
     # -- fixed shapes: not needed for a row's results, as no shape changes a bit
 
@@ -305,7 +322,7 @@ class NativeEngine:
     def gather(self, rows: NativeRows, indices: IntArray, lengths: IntArray, size: Size) -> NativeRows:
         """See `Engine.gather`. The rows themselves: what a pass writes behind their lengths is theirs to overwrite."""
         group = self.select(rows, indices)
-        group.lengths = lengths
+        group.counts = lengths.tolist()
         return group
 
     def scatter(self, rows: NativeRows, indices: IntArray, group: NativeRows, counts: IntArray) -> None:
@@ -313,7 +330,16 @@ class NativeEngine:
 
     def keep(self, rows: NativeRows, lengths: IntArray) -> None:
         """See `Engine.keep`."""
-        rows.lengths = lengths
+        rows.counts = lengths.tolist()
+
+
+def _integers(values: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
+    return (ctypes.c_int64 * len(values))(*map(int, values))
+
+
+def _cut(values: list[T], size: int) -> list[list[T]]:
+    """Parts of `size` values."""
+    return [values[begin : begin + size] for begin in range(0, len(values), size)]
 
 
 def _ids(array: IntArray, rows: NativeRows) -> IntArray:
@@ -322,9 +348,15 @@ def _ids(array: IntArray, rows: NativeRows) -> IntArray:
     Raises:
         ValueError: it has another length.
     """
-    if len(array) != len(rows.rows):
-        raise ValueError(f"{len(array)} entries for {len(rows.rows)} rows")
+    import numpy as np
+
+    _check_length(array, rows)
     return np.ascontiguousarray(array, dtype=np.int64)
+
+
+def _check_length(entries: Sized, rows: NativeRows) -> None:
+    if len(entries) != len(rows.rows):
+        raise ValueError(f"{len(entries)} entries for {len(rows.rows)} rows")
 
 
 def _parts(sources: Sequence[Sequence[int]], tokens: int) -> Iterator[Sequence[Sequence[int]]]:

@@ -9,11 +9,12 @@ import ctypes
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from specmt.errors import EngineError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 FOLDER = Path(__file__).parent.parent / "native"
 LEVELS = ("any", "avx2", "avxvnni", "avx512")

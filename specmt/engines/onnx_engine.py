@@ -20,7 +20,8 @@ from specmt.architecture import Architecture
 from specmt.bundle import WEIGHTS
 from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice, Size, Speculation
 from specmt.engines.onnx_calls import Call, LoadedGraph, cache_names, memory_names
-from specmt.positions import SOURCE_POSITIONS, TARGET_POSITIONS, position_table
+from specmt.positions import position_table
+from specmt.tensors import SOURCE_POSITIONS, TARGET_POSITIONS
 from specmt.vocabulary import PAD_ID
 from specmt.weights import read_positions
 
@@ -165,8 +166,9 @@ class OnnxEngine:
         """See `Engine.commit`."""
         rows.lengths = rows.lengths + counts
 
-    def select(self, rows: OnnxRows, indices: IntArray) -> OnnxRows:
+    def select(self, rows: OnnxRows, indices: Sequence[int] | IntArray) -> OnnxRows:
         """See `Engine.select`."""
+        indices = np.asarray(indices)
         chosen = self.reorder(rows, indices)
         return replace(chosen, memory=rows.memory.take(indices, axis=2), source_limits=rows.source_limits[indices])
 

@@ -18,7 +18,8 @@ from specmt.engines.onnx_calls import cache_names, memory_names
 from specmt.engines.onnx_graph import INT64, Graph
 from specmt.engines.onnx_network import Network, Norms, Quantised, Stream
 from specmt.errors import EngineError
-from specmt.weights import DRAFTER_OUTPUT, VERIFIER_OUTPUT, Stored
+from specmt.tensors import DRAFTER_OUTPUT, VERIFIER_OUTPUT
+from specmt.weights import Stored
 
 _SAFE_SCORE = 60.0
 """Attention scores seen in calibration are to stay below this: from `LARGEST_SCORE` on, they all count as that."""

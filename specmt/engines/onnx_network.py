@@ -21,7 +21,8 @@ from specmt.bundle import WEIGHTS
 from specmt.engines.calibration import Ranges
 from specmt.engines.onnx_calls import memory_names
 from specmt.engines.onnx_graph import Graph
-from specmt.weights import Stored, ids_name, scale_name
+from specmt.tensors import ids_name, scale_name
+from specmt.weights import Stored
 
 _EPSILON = 1e-5
 """Of layer norms; fairseq's."""

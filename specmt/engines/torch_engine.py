@@ -29,9 +29,8 @@ from specmt.engines.torch_layers import (
 )
 from specmt.engines.torch_rows import CAPACITY_STEP, Cache, TorchRows, joined, padded_mask, rounded_up
 from specmt.errors import EngineError
-from specmt.positions import SOURCE_POSITIONS, TARGET_POSITIONS
+from specmt.tensors import DRAFTER_OUTPUT, SOURCE_POSITIONS, TARGET_POSITIONS, VERIFIER_OUTPUT
 from specmt.vocabulary import PAD_ID
-from specmt.weights import DRAFTER_OUTPUT, VERIFIER_OUTPUT
 
 _SOURCE_STEP = 8
 """Source positions by which the sizes of fixed shapes grow."""
@@ -208,8 +207,9 @@ class TorchEngine:
         rows.lengths = rows.lengths + counts
 
     @torch.inference_mode()
-    def select(self, rows: TorchRows, indices: IntArray) -> TorchRows:
+    def select(self, rows: TorchRows, indices: Sequence[int] | IntArray) -> TorchRows:
         """See `Engine.select`."""
+        indices = np.asarray(indices)
         chosen = self._tensor(indices)
         memory = [cache.select(chosen) for cache in rows.memory]
         return replace(self.reorder(rows, indices), memory=memory, source_mask=rows.source_mask[chosen])

@@ -17,7 +17,7 @@ from specmt.engines.base import IntArray
 from specmt.errors import TrainingError
 from specmt.fairseq_backend import compat  # noqa: F401  (allows its types on load)
 from specmt.files import atomic_path
-from specmt.weights import DRAFTER_OUTPUT, VERIFIER_OUTPUT, ids_name
+from specmt.tensors import DRAFTER_OUTPUT, VERIFIER_OUTPUT, ids_name
 
 _INTERVAL_NAME = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from specmt.architecture import ACTIVATIONS, Architecture
 from specmt.errors import InputError, reason
 from specmt.fairseq_backend.safe_types import meter_types, settings_types
-from specmt.positions import SOURCE_POSITIONS, TARGET_POSITIONS
+from specmt.tensors import SOURCE_POSITIONS, TARGET_POSITIONS
 from specmt.vocabulary import PAD_ID
 
 Tensors = dict[str, Tensor]
@@ -269,7 +269,7 @@ class _Reader:
             raise InputError(f"{self._path}: decoder.output_projection.weight has shape {list(output.shape)}")
 
     def _take_layers(self, architecture: Architecture) -> None:
-        from specmt.weights import expected_shapes
+        from specmt.tensors import expected_shapes
 
         for name, shape in expected_shapes(architecture).items():
             if name.startswith("verifier."):

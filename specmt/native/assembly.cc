@@ -116,8 +116,13 @@ Network::Network(const Architecture& architecture, const Tensors& tensors)
   }
   output_ = parts.output("output", general, reads_states_);
 
+  const int half = int(shape_.width / 2);
+  const double step = std::log(10000.0) / (half - 1);
+  for (int i = 0; i < half; ++i) frequencies_.push_back(std::exp(i * -step));
   source_positions_ = position_table(tensors, "source_positions", shape_.source_positions);
-  target_positions_ = position_table(tensors, "target_positions", shape_.target_positions);
+  target_positions_ = shape_.source_positions || shape_.target_positions
+                          ? position_table(tensors, "target_positions", shape_.target_positions)
+                          : source_positions_;
 }
 
 Positions Network::position_table(const Tensors& tensors, const std::string& name, bool learned) const {

@@ -18,10 +18,9 @@ void Network::position(const Positions& positions, int place, float* line) const
     std::copy_n(&positions.table[size_t(std::min(place, tabled - 1)) * stride_], stride_, line);
     return;
   }
-  const int half = int(shape_.width / 2);
-  const double step = std::log(10000.0) / (half - 1);
+  const int half = int(frequencies_.size());
   for (int i = 0; i < half; ++i) {
-    const double angle = (place + kFirstPosition) * std::exp(i * -step);
+    const double angle = (place + kFirstPosition) * frequencies_[i];
     line[i] = float(std::sin(angle));
     line[half + i] = float(std::cos(angle));
   }

@@ -203,6 +203,7 @@ class Network {
   Architecture shape_;
   int stride_;  // floats from one line to the next
   float embedding_scale_;
+  std::vector<double> frequencies_;  // of sinusoids
   Positions source_positions_, target_positions_;
   Stored embeddings_, source_embeddings_, slots_, bigram_left_, bigram_right_;
   std::vector<EncoderLayer> encoder_;
