@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,7 +100,7 @@ class Diagnosis:
 def diagnose(model: Path) -> Diagnosis:
     """Look at this installation, and translate with `model`; what goes wrong is in the result."""
     packages = {name: _version(name) for name in ("specmt", *REQUIRED, *OPTIONAL)}
-    problems = [f"{name} is not installed: pip install {name}" for name in REQUIRED if packages[name] is None]
+    problems = [problem for name in REQUIRED if (problem := _trouble(name, packages[name]))]
     if sys.version_info < (3, 11):  # noqa: UP036  (a copied folder may be run by anything)
         problems.append(f"Python {platform.python_version()} is older than 3.11")
     engine, reason = _engine(model)
@@ -115,6 +116,17 @@ def diagnose(model: Path) -> Diagnosis:
         tuple(problems),
         _self_test(model),
     )
+
+
+def _trouble(package: str, installed: str | None) -> str | None:
+    """What is wrong with a package that is required, if anything is. The self-test need not import it."""
+    if installed is None:
+        return f"{package} is not installed: pip install {package}"
+    try:
+        import_module(package)
+    except Exception as error:
+        return f"{package} cannot be imported: {next(iter(str(error).splitlines()), type(error).__name__)}"
+    return None
 
 
 def _version(package: str) -> str | None:

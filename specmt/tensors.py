@@ -18,6 +18,7 @@ from pathlib import Path
 
 from specmt.architecture import Architecture
 from specmt.errors import BundleError
+from specmt.guards import printable
 
 VERIFIER_OUTPUT, DRAFTER_OUTPUT = "output", "drafter.output"
 """Output matrices that are not the embedding matrix: its rows for the tokens that a network can say, or others."""
@@ -35,12 +36,12 @@ class Tensor:
     type: str
     shape: tuple[int, ...]
     contents: memoryview
-    """Its bytes, which may be written to: in a view of a file that changes no file."""
+    """Its bytes. They are writable, as ctypes wants them; in a view of a file that does not change the file."""
 
     @property
     def address(self) -> int:
         """Where it begins in memory, as long as it lives."""
-        return ctypes.addressof(ctypes.c_char.from_buffer(self.contents))
+        return ctypes.addressof(ctypes.c_char.from_buffer(self.contents)) if self.contents else 0
 
     def copy(self) -> Tensor:
         """The same in memory of its own."""
@@ -177,11 +178,11 @@ def _check(path: Path, found: Mapping[str, str], shapes: Mapping[str, tuple[int,
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
             what = f"found {found.get(name, 'none')}, expected {expected.get(name, 'none')}"
-            raise BundleError(f"{path}: {name}: {what}")
+            raise BundleError(f"{path}: {printable(name)}: {what}")
 
 
 def vector_type(name: str) -> str:
-    """Of what a vector is that has this name."""
+    """The element type of the vector of this name."""
     return "int64" if name.endswith(ids_name("")) else "float32"
 
 
@@ -197,20 +198,22 @@ def _mapped(path: Path) -> dict[str, Tensor]:
         begin = 8 + int.from_bytes(contents[:8], "little")
         if begin > len(contents):
             raise ValueError
-        header = json.loads(bytes(contents[8:begin]))
+        header = json.loads(bytes(contents[8:begin]).decode("utf-8"))
         header.pop("__metadata__", None)
-        tensors = {}
+        tensors, spans = {}, [(0, 0)]
         for name, entry in header.items():
             type_, shape, (first, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
             if type_ not in _TYPES:
-                raise BundleError(f"{path}: {name}: of type {type_}; weights are {', '.join(_TYPES)}")
+                raise BundleError(f"{path}: {printable(name)}: of type {type_!r}; weights are {', '.join(_TYPES)}")
             called, size = _TYPES[type_]
-            if min(shape, default=1) < 0 or first < 0 or size * prod(shape) != end - first:
+            if min(shape, default=1) < 0 or size * prod(shape) != end - first:
                 raise ValueError
+            spans.append((first, end))
             tensor = Tensor(called, shape, contents[begin + first : begin + end])
-            if len(tensor.contents) != end - first:
-                raise ValueError
             tensors[name] = tensor if (begin + first) % size == 0 else tensor.copy()
+        spans.sort()
+        if [first for first, _ in spans[1:]] + [len(contents) - begin] != [end for _, end in spans]:
+            raise ValueError  # gaps, or tensors that share bytes, or more or fewer than there are
     except OSError as error:
         raise BundleError(f"{path}: {error}") from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,7 @@ from specmt.engines import native_engine
 from specmt.engines.native_engine import NativeEngine, read_ranges
 from specmt.engines.native_library import LEVELS, runnable
 from specmt.errors import BundleError, EngineError
-from specmt.tensors import scale_name
+from specmt.tensors import ids_name, scale_name
 from specmt.vocabulary import EOS_ID
 
 
@@ -69,20 +71,30 @@ def test_ranges_that_are_none_are_refused(folder: Path, tmp_path: Path, entry: l
         read_ranges(tmp_path / "ranges.json")
 
 
-def test_scores_that_are_no_numbers_choose_tokens_there_are(folder: Path, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
-    with safetensors.safe_open(copy / WEIGHTS, "np") as file:
+@pytest.mark.parametrize("sizes", [(100, 90), (0, 0), (128, 72)], ids=str)
+@pytest.mark.parametrize("rows", [slice(None), slice(-1, None)], ids=["all", "the last"])
+def test_whatever_the_scores_are_tokens_are_chosen_that_there_are(
+    tmp_path: Path, sizes: tuple[int, int], rows: slice
+) -> None:
+    """Of outputs that fill no group of 64 as well: what is not a number must not lead to the places behind them."""
+    shape = replace(ARCHITECTURE, target_vocabulary_size=sizes[0], draft_vocabulary_size=sizes[1])
+    write_pair(tmp_path, shape)
+    with safetensors.safe_open(tmp_path / WEIGHTS, "np") as file:
         stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-        metadata = file.metadata()
-    for name in ("output.weight", "drafter.output.weight"):
-        stored[scale_name(name)][:] = math.nan
-    save_file(stored, copy / WEIGHTS, metadata)
-    engine = NativeEngine(ARCHITECTURE, copy)
-    rows = engine.encode(sentences([3, 40]))
-    speculation = engine.draft_and_verify(rows, np.array([2, 2]), 5, 3)
-    for ids in (speculation.draft, speculation.candidates.ids):
-        assert ((ids >= 0) & (ids < ARCHITECTURE.vocabulary_size)).all()
-    assert np.isnan(speculation.candidates.log_probs).all()
+    for output in ("output", "drafter.output") if sizes[0] else ("embeddings",):
+        stored[scale_name(f"{output}.weight")][rows] = math.nan
+    save_file(stored, tmp_path / WEIGHTS)
+    engine = NativeEngine(shape, tmp_path)
+    states = engine.encode(sentences([3, 40]))
+    last_ids = np.array([2, 2])
+    speculation = engine.draft_and_verify(states, last_ids, 5, 3)
+    run = engine.iterate(states, [2, 2], [9, 9], 5, 3, 1.0)
+    said = set(stored[ids_name("output")].tolist() if sizes[0] else range(shape.vocabulary_size))
+    drafted = set(stored[ids_name("drafter.output")].tolist() if sizes[1] else range(shape.vocabulary_size))
+    assert {*speculation.draft.ravel().tolist(), *engine.draft(states, last_ids, 5).ids.ravel().tolist()} <= drafted
+    assert {*speculation.candidates.ids.ravel().tolist()} <= said
+    emitted = zip(chain(*run.accepted), chain(*run.ids), strict=True)
+    assert {id_ for accepted, ids in emitted for id_ in ids[: accepted + 1]} <= said
 
 
 def test_sources_beyond_one_pass_are_encoded_as_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

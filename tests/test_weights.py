@@ -119,6 +119,9 @@ def _safetensors(header: object, contents: bytes = b"") -> bytes:
         _safetensors({"a": {"dtype": "I8", "shape": [4], "data_offsets": [-4, 0]}}, bytes(4)),
         _safetensors({"a": {"dtype": "I8", "shape": ["4"], "data_offsets": [0, 4]}}, bytes(4)),
         _safetensors({"a": {"dtype": [], "shape": [4], "data_offsets": [0, 4]}}, bytes(4)),
+        _safetensors({"a": {"dtype": "I8", "shape": [4], "data_offsets": [0, 4]}}, bytes(5)),
+        _safetensors({name: {"dtype": "I8", "shape": [4], "data_offsets": [0, 4]} for name in "ab"}, bytes(4)),
+        _safetensors({"__metadata__": {}, "a": {"dtype": "I8", "shape": [4], "data_offsets": [1, 5]}}, bytes(5)),
         len(b"[" * 100_000).to_bytes(8, "little") + b"[" * 100_000,
     ],
 )
@@ -127,6 +130,15 @@ def test_a_damaged_header_is_one_line(path: Path, damaged: bytes) -> None:
     with pytest.raises(BundleError, match=re.escape(str(path))) as raised:
         read_stored(path, ARCHITECTURE)
     assert "not a safetensors file, or a damaged one" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_name_of_many_lines_is_one_line(path: Path) -> None:
+    save_file({**load_file(path), "x\n\x1b[31my": np.zeros(1, dtype=np.int8)}, path)
+    with pytest.raises(BundleError) as raised:
+        read_stored(path, ARCHITECTURE)
+    assert "found int8 [1], expected none" in str(raised.value)
+    assert "\n" not in str(raised.value) and "\x1b" not in str(raised.value)
 
 
 def test_tensors_that_stand_askew_are_read_all_the_same(path: Path) -> None:

@@ -37,7 +37,7 @@ void Network::draft(Row* const* rows, const int64_t* lengths, int count, const i
   }
 }
 
-// Of each row its last id and, walking from left to right, a token for each slot.
+// Writes each row's last id and, chosen from left to right, a token for each slot.
 void Network::draft_tokens(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots,
                            int lattice_width, int64_t* tokens, Workspace& space) const {
   const int rank = gate_.padded_outputs();

@@ -223,14 +223,14 @@ inline void Row::reserve(int positions, int width) {
   capacity = wanted;  // now that there was memory for all
 }
 
-// Where `value` stands first among `count` floats, behind which nothing equals it up to a whole vector.
+// Where `value` stands first among `count` floats, which smaller ones pad to whole vectors.
 inline int place_of(float value, const float* from, int count) {
-  Ints places = kNumbers - kNumbers + count;
+  Ints places = splat(count);
   for (int i = 0; i < count; i += kLanes) {
     const Ints here = load(from + i) == splat(value) ? kNumbers + i : places;
     places = here < places ? here : places;
   }
-  return std::min(smallest(places), count - 1);  // nothing equals what is not a number
+  return smallest(places);
 }
 
 inline float largest_of(const float* from, int size) {
@@ -239,18 +239,21 @@ inline float largest_of(const float* from, int size) {
   return largest(top);
 }
 
-// Scores of `lines`, and of each group the largest.
+// Scores of `lines`, and of each group the largest. What is not a number counts as the least there is, so that whatever
+// the weights are, only outputs that there are come out best.
 inline void score_outputs(const Product& product, const uint8_t* bytes, int lines, Scores& scores) {
   scores.prepare(lines, product.padded_outputs());
   Floats top{};
   product.run(bytes, lines, [&](int line, int output, Floats values) {
+    values = larger(values, splat(std::numeric_limits<float>::lowest()));
     store(scores.of(line) + output, values);
     top = output % kGroup ? larger(top, values) : values;
     if (output % kGroup == kGroup - kLanes) scores.maxima_of(line)[output / kGroup] = largest(top);
   });
 }
 
-// Places of the `count` largest of a line's scores, best first, the leftmost of equals.
+// Places of the `count` largest of a line's scores, best first, the leftmost of equals. Once a line: maxima are used
+// up.
 inline void best_places(Scores& scores, int line, int count, int* places) {
   float* of_line = scores.of(line);
   float* maxima = scores.maxima_of(line);

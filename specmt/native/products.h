@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <new>
 #include <numeric>
@@ -63,7 +64,8 @@ struct Quantiser {
   Quantiser(float low, float high) {
     low = std::min(low, 0.0f);
     high = std::max(high, 0.0f);
-    if (high > low) step = (high - low) / 255;
+    const float wanted = (high - low) / 255;
+    if (wanted >= std::numeric_limits<float>::min()) step = wanted;
     zero = std::nearbyint(-low / step);
   }
 

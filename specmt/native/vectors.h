@@ -41,6 +41,8 @@ inline Ints integers(const int8_t* from) {
   return __builtin_convertvector(bytes, Ints);
 }
 
+inline Ints splat(int value) { return Ints{} + value; }
+
 inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
 
