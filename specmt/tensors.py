@@ -11,7 +11,7 @@ import ctypes
 import json
 import mmap
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from operator import lt
 from pathlib import Path
@@ -37,6 +37,8 @@ class Tensor:
     shape: tuple[int, ...]
     contents: memoryview
     """Its bytes. They are writable, as ctypes wants them; in a view of a file that does not change the file."""
+    offset: int
+    """Where they stand in the file, in bytes from its beginning."""
 
     @property
     def address(self) -> int:
@@ -45,7 +47,7 @@ class Tensor:
 
     def copy(self) -> Tensor:
         """The same in memory of its own."""
-        return Tensor(self.type, self.shape, memoryview(bytearray(self.contents)))
+        return replace(self, contents=memoryview(bytearray(self.contents)))
 
     def __str__(self) -> str:
         """Type and shape."""
@@ -158,7 +160,7 @@ def read_tensors(path: Path, architecture: Architecture) -> dict[str, Tensor]:
     Raises:
         BundleError: not safetensors, or tensors that do not fit the architecture.
     """
-    tensors = _mapped(path)
+    tensors = mapped_tensors(path)
     _check(path, {name: str(tensor) for name, tensor in tensors.items()}, expected_shapes(architecture))
     for name, tensor in tensors.items():
         if name.endswith(ids_name("")):
@@ -186,7 +188,7 @@ def vector_type(name: str) -> str:
     return "int64" if name.endswith(ids_name("")) else "float32"
 
 
-def _mapped(path: Path) -> dict[str, Tensor]:
+def mapped_tensors(path: Path) -> dict[str, Tensor]:
     """Every tensor of a safetensors file, in a private view of it.
 
     Raises:
@@ -209,7 +211,7 @@ def _mapped(path: Path) -> dict[str, Tensor]:
             if min(shape, default=1) < 0 or size * prod(shape) != end - first:
                 raise ValueError
             spans.append((first, end))
-            tensor = Tensor(called, shape, contents[begin + first : begin + end])
+            tensor = Tensor(called, shape, contents[begin + first : begin + end], begin + first)
             tensors[name] = tensor if (begin + first) % size == 0 else tensor.copy()
         spans.sort()
         if [first for first, _ in spans[1:]] + [len(contents) - begin] != [end for _, end in spans]:

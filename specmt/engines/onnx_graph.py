@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -13,37 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
+from specmt.tensors import mapped_tensors
+
 _OPSET = 21
 _IR_VERSION = 10
 _CONTRIBUTED = {"QGemm", "FusedMatMul"}
 """Operators of ONNX Runtime's own domain."""
-_TYPES = {"F32": TensorProto.FLOAT, "I8": TensorProto.INT8, "I64": TensorProto.INT64}
+_TYPES = {"float32": TensorProto.FLOAT, "int8": TensorProto.INT8, "int64": TensorProto.INT64}
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
-
-
-@dataclass(frozen=True)
-class StoredTensor:
-    """Where a tensor's bytes stand in a safetensors file."""
-
-    type: str
-    shape: tuple[int, ...]
-    offset: int
-    length: int
-
-
-def stored_tensors(path: Path) -> dict[str, StoredTensor]:
-    """The tensors of a safetensors file by name, with offsets (bytes) from the file's beginning."""
-    with path.open("rb") as stream:
-        header_length = int.from_bytes(stream.read(8), "little")
-        header = json.loads(stream.read(header_length))
-    first = 8 + header_length
-    return {
-        name: StoredTensor(entry["dtype"], tuple(entry["shape"]), first + start, end - start)
-        for name, entry in header.items()
-        if name != "__metadata__"
-        for start, end in [entry["data_offsets"]]
-    }
 
 
 class Graph:
@@ -52,7 +28,7 @@ class Graph:
     def __init__(self, name: str, weights: Path) -> None:
         self._name = name
         self._weights_file = weights.name
-        self._stored = stored_tensors(weights)
+        self._stored = mapped_tensors(weights)
         self._nodes: list[NodeProto] = []
         self._initializers: dict[str, TensorProto] = {}
         self._inputs: list[ValueInfoProto] = []
@@ -93,7 +69,7 @@ class Graph:
                 dims=stored.shape,
                 data_location=TensorProto.EXTERNAL,
             )
-            place = {"location": self._weights_file, "offset": stored.offset, "length": stored.length}
+            place = {"location": self._weights_file, "offset": stored.offset, "length": len(stored.contents)}
             for key, value in place.items():
                 tensor.external_data.add(key=key, value=str(value))
             self._initializers[name] = tensor
