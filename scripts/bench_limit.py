@@ -158,9 +158,8 @@ def _iteration(
 
     def run() -> None:
         nonlocal iterations
-        iterations = len(
-            iterate(copy(rows), last_ids, room, draft_length, settings.beta if draft_length else 1, settings.tau)[0]
-        )
+        beta = settings.beta if draft_length else 1
+        iterations = len(iterate(copy(rows), last_ids, room, draft_length, beta, settings.tau).accepted[0])
 
     return _repeated(run) / iterations
 

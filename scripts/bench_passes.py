@@ -97,7 +97,7 @@ def passes(engine: NativeEngine, source: list[int]) -> Iterator[tuple[str, Calla
     def iterations(rows: NativeRows, length: int) -> Callable[[], int]:
         room = [EMITTED_TOKENS]
         return lambda: len(
-            engine.iterate(NativeRows(rows.rows, rows.counts), [7], room, length, BETA, tau=0.0).accepted
+            engine.iterate(NativeRows(rows.rows, rows.counts), [7], room, length, BETA, tau=0.0).accepted[0]
         )
 
     yield "encode", once(lambda: engine.encode([source]))

@@ -1,6 +1,6 @@
 """Which sentence is decoded next, for a stream whose lines are still arriving.
 
-Sentences enter the rows in flight at every iteration, as soon as they are there. Those that wait are sorted by length
+Sentences enter the rows in flight when there is room (`decoding.decode`). Those that wait are sorted by length
 within a window, longest first and shortest first in turn, so that neighbours in a batch are about equally long where
 one window follows the other, and no sentence waits longer than for its window.
 """

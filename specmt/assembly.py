@@ -40,7 +40,11 @@ class Part:
 
 def copied(segment: Segment) -> Part:
     """A segment in which nothing can be translated."""
-    return Part(segment, (Rendered(printable(segment.text).strip(), 0.0, warnings=(LineWarning.COPIED,)),))
+    return Part(segment, (Rendered(_as_it_is(segment), 0.0, warnings=(LineWarning.COPIED,)),))
+
+
+def _as_it_is(segment: Segment) -> str:
+    return printable(segment.text).strip()
 
 
 def translated(
@@ -48,7 +52,9 @@ def translated(
 ) -> Part:
     """A segment with its hypotheses, best first, as text."""
     symbols = _symbols(segment, vocabulary)
-    renderings = tuple(_rendered(hypothesis, symbols, length_penalty, vocabulary) for hypothesis in hypotheses)
+    renderings = tuple(
+        _rendered(hypothesis, symbols, length_penalty, vocabulary, _as_it_is(segment)) for hypothesis in hypotheses
+    )
     best = hypotheses[0]
     return Part(segment, renderings, tuple(best.iterations), best.replay if best.replay.replays else None)
 
@@ -59,8 +65,9 @@ def _symbols(segment: Segment, vocabulary: AnyVocabulary) -> list[str]:
 
 
 def _rendered(
-    hypothesis: Hypothesis, symbols: Sequence[str], length_penalty: float, vocabulary: AnyVocabulary
+    hypothesis: Hypothesis, symbols: Sequence[str], length_penalty: float, vocabulary: AnyVocabulary, otherwise: str
 ) -> Rendered:
+    """A hypothesis as text; `otherwise` stands where it says nothing."""
     ids, request = hypothesis.ids, hypothesis.request
     guarded = request.source_repeats is not None
     collapsed = without_repeats(ids, request.source_repeats) if request.source_repeats is not None else None
@@ -73,6 +80,9 @@ def _rendered(
         warnings.append(LineWarning.UNKNOWN_COPIED if unknown <= len(symbols) else LineWarning.UNKNOWN_DROPPED)
     else:
         text = vocabulary.decode(kept)
+    if guarded and not text.strip():
+        text = otherwise
+        warnings.append(LineWarning.EMPTY)
     score = length_normalised(hypothesis.log_prob, len(ids), length_penalty)
     words = tuple(kept[:-1] if kept[-1:] == [EOS_ID] else kept)
     return Rendered(text, score, tuple(ids), tuple(hypothesis.token_log_probs), tuple(warnings), words)

@@ -12,10 +12,10 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from specmt.engines.base import AnyEngine, Candidates, IntArray, Iterating, Rows, Speculation, step
-from specmt.guards import END_RUN, RepeatCounter, allowed_repeats
+from specmt.guards import allowed_repeats, runaway_length
 from specmt.vocabulary import EOS_ID
 
 
@@ -32,8 +32,7 @@ class Request:
     """Times that a phrase stands in a row in the source: what the target may do too (`specmt.guards`); None: any."""
 
 
-@dataclass(frozen=True)
-class Iteration:
+class Iteration(NamedTuple):
     """One iteration of one row. `accepted` draft tokens of `drafted`; `emitted` = accepted + recovered or bonus.
 
     Where an end-of-sentence or the length limit falls inside, what follows it counts neither as drafted nor as
@@ -83,7 +82,6 @@ class Hypothesis:
     iterations: list[Iteration] = field(default_factory=list)
     token_log_probs: list[float] = field(default_factory=list)
     """Nats, one per token."""
-    repeats: RepeatCounter = field(default_factory=RepeatCounter, compare=False, repr=False)
     runaway: bool = False
     """Whether the row was ended for repeating itself."""
     pending: list[int] = field(default_factory=list)
@@ -111,35 +109,50 @@ class Hypothesis:
     def emit(
         self,
         draft_length: int,
-        accepted: int,
+        accepted: Sequence[int],
         ids: Sequence[int],
         log_probs: Sequence[float],
         trace: Trace = _NO_TRACE,
     ) -> None:
-        """Take what an iteration emitted, as far as the row goes, and record the iteration."""
-        taken = self.extend(ids, log_probs)
-        drafted = min(taken, draft_length) if self.finished else draft_length
-        self.iterations.append(Iteration(drafted, min(accepted, taken), tuple(ids[:taken]), *trace))
+        """Take what iterations emitted, as far as the row goes, and record them.
+
+        Args:
+            accepted: tokens accepted in each; it emitted one more.
+            ids: emitted by all, one behind the other.
+        """
+        taken = ids[: self.extend(ids, log_probs)]
+        begin = 0
+        for count in accepted:
+            emitted = taken[begin : begin + count + 1]
+            if not emitted:
+                return
+            begin += len(emitted)
+            ended = begin == len(taken) and self.finished
+            drafted = min(len(emitted), draft_length) if ended else draft_length
+            self.iterations.append(Iteration(drafted, min(count, len(emitted)), tuple(emitted), *trace))
 
     def extend(self, ids: Sequence[int], log_probs: Sequence[float]) -> int:
-        """Append tokens up to the first end-of-sentence, the length limit or a runaway; how many were taken."""
-        for taken, (id_, log_prob) in enumerate(zip(ids, log_probs, strict=True), start=1):
-            if not self.append(id_, log_prob):
-                return taken
-        return len(ids)
+        """Append verified tokens up to the first end-of-sentence, the length limit or a runaway; how many were taken.
+
+        Sums and guards do not depend on how tokens are spread over calls.
+        """
+        begin, request = len(self.ids), self.request
+        end = ids.index(EOS_ID) + 1 if EOS_ID in ids else len(ids)
+        self.ids += ids[: min(end, request.max_tokens - begin)]
+        if request.source_repeats is not None:
+            length = runaway_length(self.ids, begin, allowed_repeats(request.source_repeats))
+            if length is not None:
+                self.runaway = True
+                del self.ids[length:]
+        taken = len(self.ids) - begin
+        for log_prob in log_probs[:taken]:  # not `sum`, which some versions of Python compensate
+            self.log_prob += log_prob
+        self.token_log_probs += log_probs[:taken]
+        return taken
 
     def append(self, id_: int, log_prob: float) -> bool:
-        """Add a verified token; whether another may follow it.
-
-        Tokens are added one by one, so that sums and guards do not depend on how they were spread over iterations.
-        """
-        self.ids.append(id_)
-        self.log_prob += log_prob
-        self.token_log_probs.append(log_prob)
-        if self.request.source_repeats is not None:
-            self.repeats.append(id_)
-            allowed = allowed_repeats(self.request.source_repeats)
-            self.runaway = self.repeats.runaway(allowed, END_RUN) is not None
+        """Add a verified token; whether another may follow it."""
+        self.extend((id_,), (log_prob,))
         return not (self.runaway or id_ == EOS_ID or len(self.ids) >= self.request.max_tokens)
 
 
@@ -151,6 +164,8 @@ class Flight:
         self.engine = engine
         self.group = group
         self.hypotheses: list[Hypothesis] = []
+        self.ends = 1
+        """Rows that may end before any is taken out: until there is room for new ones, those that ended can wait."""
         self._rows: Rows | None = None
         self._exceeded = False
 
@@ -190,28 +205,27 @@ class Flight:
         return self._exceeded
 
     def iterate(self, draft_length: int, beta: int, tau: float) -> bool:
-        """Let the engine run iterations on its own until some row ends, if it is one that can; whether it was."""
+        """Let the engine run iterations on its own until `ends` rows have ended, if it can; whether it did."""
         iterate: Iterating[Rows] | None = getattr(self.engine, "iterate", None)
         if iterate is None:
             return False
         room = [hypothesis.request.max_tokens - len(hypothesis.ids) for hypothesis in self.hypotheses]
         last_ids = [hypothesis.last_id for hypothesis in self.hypotheses]
-        run = iterate(self.rows, last_ids, room, draft_length, beta, tau)
-        for accepted, ids, log_probs in zip(*run, strict=True):
-            for row, hypothesis in enumerate(self.hypotheses):
-                if not hypothesis.runaway:  # the only end that the engine does not know of
-                    emitted = accepted[row] + 1
-                    hypothesis.emit(draft_length, accepted[row], ids[row][:emitted], log_probs[row][:emitted])
+        run = iterate(self.rows, last_ids, room, draft_length, beta, tau, min(self.ends, len(self.hypotheses)))
+        for hypothesis, accepted, ids, log_probs in zip(self.hypotheses, *run, strict=True):
+            hypothesis.emit(draft_length, accepted, ids, log_probs)
         return True
 
     def land(self) -> list[Hypothesis]:
         """Take the finished rows out."""
-        landed = [hypothesis for hypothesis in self.hypotheses if hypothesis.finished]
-        if landed:
-            staying = [i for i, hypothesis in enumerate(self.hypotheses) if not hypothesis.finished]
-            self.hypotheses = [self.hypotheses[i] for i in staying]
-            self._rows = self.engine.select(self.rows, staying) if staying else None
-            self._exceeded = self._exceeded and bool(staying)
+        finished = [hypothesis.finished for hypothesis in self.hypotheses]
+        if not any(finished):
+            return []
+        landed = [hypothesis for hypothesis, ended in zip(self.hypotheses, finished, strict=True) if ended]
+        staying = [row for row, ended in enumerate(finished) if not ended]
+        self.hypotheses = [self.hypotheses[row] for row in staying]
+        self._rows = self.engine.select(self.rows, staying) if staying else None
+        self._exceeded = self._exceeded and bool(staying)
         return landed
 
 
@@ -267,7 +281,7 @@ class Greedy:
         candidates = step(flight.engine, flight.rows, flight.last_ids, beta=1)
         best = zip(candidates.ids[:, 0, 0].tolist(), candidates.log_probs[:, 0, 0].tolist(), strict=True)
         for hypothesis, (id_, log_prob) in zip(flight.hypotheses, best, strict=True):
-            hypothesis.emit(0, 0, [id_], [log_prob])
+            hypothesis.emit(0, (0,), (id_,), (log_prob,))
 
 
 @dataclass(frozen=True)
@@ -310,7 +324,7 @@ class Speculative:
         emitted = zip(verdict.accepted.tolist(), verdict.emitted_ids.tolist(), verdict.log_probs.tolist(), strict=True)
         for row, (hypothesis, (accepted, ids, log_probs)) in enumerate(zip(hypotheses, emitted, strict=False)):
             trace = _table(draft, candidates, row) if self.trace else _NO_TRACE
-            hypothesis.emit(self.draft_length, accepted, ids[: accepted + 1], log_probs[: accepted + 1], trace)
+            hypothesis.emit(self.draft_length, (accepted,), ids[: accepted + 1], log_probs[: accepted + 1], trace)
         return verdict.accepted[: len(hypotheses)]
 
 
@@ -337,19 +351,23 @@ def decode(engine: AnyEngine, waiting: Waiting, plan: Plan | Strategy, batch_siz
     """Decode requests as they come, at most `batch_size` rows in flight; hypotheses come in the order they finish.
 
     New rows enter once a quarter of the places is free: encoding one sentence at a time would cost more than it wins.
+    Until then, rows that have ended may wait. Where as many places are free, no request is waiting: they leave at once.
     """
     plan = plan if isinstance(plan, Plan) else Plan(plan)
+    enough = -(-batch_size // 4)
     together, apart = Flight(engine, plan.group), Flight(engine, plan.group)
     flights = [(together, plan.strategy)] + ([(apart, plan.apart)] if plan.apart is not None else [])
     while True:
         free = batch_size - sum(len(flight.hypotheses) for flight, _ in flights)
-        if 4 * free >= batch_size and (plan.in_flight or free == batch_size):
+        if free >= enough and (plan.in_flight or free == batch_size):
             requests = waiting.take(free, wait=free == batch_size)
+            free -= len(requests)
             apart.admit([request for request in requests if plan.apart is not None and request.reproducible])
             together.admit([request for request in requests if plan.apart is None or not request.reproducible])
         if not any(flight.hypotheses for flight, _ in flights):
             return
         for flight, strategy in flights:
             if flight.hypotheses:
+                flight.ends = max(1, enough - free)
                 strategy.advance(flight)
                 yield from flight.land()

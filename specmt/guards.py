@@ -32,6 +32,8 @@ class LineWarning(StrEnum):
     """Nothing in a sentence is known to the model: it stands as it was."""
     UNKNOWN_COPIED = "unknown_copied"
     """Symbols that the model does not know were taken from the source."""
+    EMPTY = "empty"
+    """The model said nothing: the source stands as it was."""
     UNKNOWN_DROPPED = "unknown_dropped"
     """The translation had an unknown symbol more than the source: it was left out."""
 
@@ -64,7 +66,7 @@ class RepeatCounter:
         if not self.repeating:
             return None
         for period, matches in enumerate(self.matches):
-            if matches >= max(allowed * period, tokens - period, 1):
+            if period and matches >= _needed(period, allowed, tokens):
                 return period
         return None
 
@@ -72,6 +74,27 @@ class RepeatCounter:
     def longest(self) -> int:
         """The most whole repeats at the end, over all periods; at least 1."""
         return 1 + max(matches // period for period, matches in enumerate(self.matches) if period)
+
+
+def _needed(period: int, allowed: int, tokens: int) -> int:
+    """Tokens at the end that equal the one a period before, where a phrase stands too often in a run of `tokens`."""
+    return max(allowed * period, tokens - period, 1)
+
+
+def runaway_length(ids: Sequence[int], begin: int, allowed: int) -> int | None:
+    """The length at which growing ids ran away, of those beyond `begin`; None where they did not.
+
+    They do when they end with a phrase more than `allowed` times in a row, in a run of `END_RUN` tokens.
+    """
+    if len(ids) < END_RUN or len(set(ids[-END_RUN : begin + 1])) > MAX_PERIOD:
+        return None  # the usual case: a run that ends beyond `begin` holds all of these, and no more than a phrase has
+    for length in range(max(begin + 1, END_RUN), len(ids) + 1):
+        for period in range(1, MAX_PERIOD + 1):
+            matches = _needed(period, allowed, END_RUN)
+            first = length - matches
+            if first >= period and ids[first:length] == ids[first - period : length - period]:
+                return length
+    return None
 
 
 def allowed_repeats(source_repeats: int) -> int:

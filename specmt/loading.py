@@ -26,7 +26,7 @@ def engine_for(bundle: Bundle, device: str = "cpu", precision: str = "fp32") -> 
     if bundle.has_graphs:
         why_not = "the model has no ranges"
         if bundle.has_ranges:
-            why_not = "the native engine is not compiled here, or not fast on this processor (no VNNI)"
+            why_not = "the native engine is not compiled here, or not fast on this processor (no AVX2)"
         return "onnx", f"{why_not}; the model has graphs"
     if can_be_native:
         return "native", "the model has ranges and no graphs"
@@ -40,7 +40,7 @@ def _how_to_export(bundle: Bundle) -> str:
 
 
 def load_translator(
-    path: Path, device: str = "cpu", precision: str = "fp32", threads: int = 1, engine: str = "auto"
+    path: Path | str, device: str = "cpu", precision: str = "fp32", threads: int = 1, engine: str = "auto"
 ) -> Translator:
     """Load a bundle into an engine.
 
@@ -54,7 +54,7 @@ def load_translator(
         EngineError: the device or a package is not there, or the bundle lacks what the engine runs.
         UsageError: a precision that the engine does not have.
     """
-    bundle = load_bundle(path)
+    bundle = load_bundle(Path(path))
     if engine == "auto":
         engine, _ = engine_for(bundle, device, precision)
     on_one_core = engine != "torch"

@@ -208,7 +208,7 @@ def mapped_tensors(path: Path) -> dict[str, Tensor]:
             if type_ not in _TYPES:
                 raise BundleError(f"{path}: {printable(name)}: of type {type_!r}; weights are {', '.join(_TYPES)}")
             called, size = _TYPES[type_]
-            if min(shape, default=1) < 0 or size * prod(shape) != end - first:
+            if min(first, *shape) < 0 or size * prod(shape) != end - first:
                 raise ValueError
             spans.append((first, end))
             tensor = Tensor(called, shape, contents[begin + first : begin + end], begin + first)

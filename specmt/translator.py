@@ -120,7 +120,12 @@ class Translator:
         """Translations in the order of the lines, one for each.
 
         Lines are read `LOOK_AHEAD` batches at a time and sorted by length within; with `batch_size` 1 one at a time.
+
+        Raises:
+            TypeError: one text, whose characters are no lines.
         """
+        if isinstance(lines, str):
+            raise TypeError("translate() takes lines, not one text: translate([text], …)")
         unread = iter(lines)
         window = look_ahead(batch_size)
         yield from self.translate_chunks(iter(lambda: list(islice(unread, window)), []), settings, batch_size)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import pytest
-from scripted import Arrivals, ScriptedEngine, decoded
+from scripted import Arrivals, ScriptedEngine, ScriptedRows, decoded
 
-from specmt.decoding import Greedy, Hypothesis, Request, Speculative, decode
+from specmt.decoding import Greedy, Hypothesis, Iteration, Request, Speculative, decode
+from specmt.engines.base import Run, step
 from specmt.vocabulary import EOS_ID
 
 
@@ -85,6 +88,34 @@ def test_nothing_to_decode_runs_no_pass() -> None:
     assert engine.calls == []
 
 
+@dataclass
+class IteratingEngine(ScriptedEngine):
+    """Iterates on its own, a step at a time; `asked`: rows in flight, and how many of them are to end."""
+
+    asked: list[tuple[int, int]] = field(default_factory=list)
+
+    def iterate(
+        self,
+        rows: ScriptedRows,
+        last_ids: list[int],
+        room: list[int],
+        draft_length: int,
+        beta: int,
+        tau: float,
+        ends: int,
+    ) -> Run:
+        self.asked.append((len(last_ids), ends))
+        candidates = step(self, rows, np.array(last_ids), 1)
+        return Run([[0]] * len(last_ids), candidates.ids[:, 0].tolist(), candidates.log_probs[:, 0].tolist())
+
+
+def test_rows_that_ended_wait_until_there_is_room_for_new_ones_and_no_longer() -> None:
+    engine = IteratingEngine(length=lambda source: 1000)
+    decoded(engine, limited(1, 2, 2, 3, 4, 9, 9, 9, 9, 9), Greedy(), batch_size=8)
+    assert engine.asked[:3] == [(8, 2), (7, 1), (7, 1)]
+    assert all(ends == max(1, 2 - (8 - rows)) for rows, ends in engine.asked)
+
+
 # -- a hypothesis
 
 
@@ -107,6 +138,14 @@ def test_a_hypothesis_takes_tokens_up_to_the_end_or_the_limit(
     assert hypothesis.extend(ids, log_probs.tolist()) == len(taken)
     assert hypothesis.ids == [5, *taken]
     assert hypothesis.log_prob == -1.0 - sum([0.5, 0.25, 0.125, 0.0625][: len(taken)])
+
+
+def test_what_iterations_emitted_counts_as_far_as_the_row_goes() -> None:
+    hypothesis = Hypothesis(Request(0, [EOS_ID], 20))
+    hypothesis.emit(3, [2, 0, 3, 1], [5, 6, 7, 8, 9, EOS_ID, 11, 12, 13, 14], [-0.5] * 10)
+    assert hypothesis.iterations == [Iteration(3, 2, (5, 6, 7)), Iteration(3, 0, (8,)), Iteration(2, 2, (9, EOS_ID))]
+    assert (hypothesis.ids, hypothesis.log_prob) == ([5, 6, 7, 8, 9, EOS_ID], -3.0)
+    assert hypothesis.finished
 
 
 def test_a_hypothesis_starts_from_end_of_sentence_without_being_finished() -> None:

@@ -19,6 +19,7 @@ from specmt.guards import (
     allowed_repeats,
     printable,
     repeats,
+    runaway_length,
     without_repeats,
 )
 from specmt.settings import DecodingSettings
@@ -85,6 +86,26 @@ def test_counts_are_those_of_looking_back(ids: list[int]) -> None:
         counter.append(id_)
         assert counter.longest == longest_run(ids[:place])
     assert repeats(ids) == max((longest_run(ids[:place]) for place in range(1, len(ids) + 1)), default=1)
+
+
+@given(
+    st.lists(st.integers(5, 14), max_size=30),
+    st.lists(st.integers(5, 14), min_size=1, max_size=MAX_PERIOD),
+    st.integers(0, 80),
+    st.integers(0, 60),
+    st.integers(ALLOWED_REPEATS, 7),
+)
+def test_a_runaway_is_found_where_counting_token_by_token_finds_it(
+    before: list[int], phrase: list[int], length: int, begin: int, allowed: int
+) -> None:
+    ids = [*before, *(phrase * length)[:length], *before]
+    counter, first = RepeatCounter(), None
+    for place, id_ in enumerate(ids, start=1):
+        counter.append(id_)
+        if place > begin and counter.runaway(allowed, END_RUN) is not None:
+            first = place
+            break
+    assert runaway_length(ids, begin, allowed) == first
 
 
 @pytest.mark.parametrize(
@@ -176,6 +197,15 @@ def test_where_nothing_is_known_the_source_stands_and_no_pass_is_run(line: str) 
     translation = translate(engine, line)
     assert (translation.text, translation.warnings) == (printable(line).strip(), (LineWarning.COPIED,))
     assert engine.calls == []
+
+
+def test_where_the_model_says_nothing_the_source_stands() -> None:
+    engine = ScriptedEngine(length=lambda source: 0)
+    for settings in (AR, STRICT):
+        translation = translate(engine, f" {SENTENCES[0]}", settings)
+        assert translation.ids == (EOS_ID,)
+        assert (translation.text, translation.warnings) == (SENTENCES[0], (LineWarning.EMPTY,))
+    assert translate(engine, SENTENCES[0], replace(STRICT, guards=False)).text == ""
 
 
 def test_unknown_symbols_are_copied_in_order_and_reported() -> None:

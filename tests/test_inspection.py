@@ -96,7 +96,7 @@ def test_doctor_translates_and_says_which_engine_and_why() -> None:
         (LEVELS, "native"),
         (("any", "avx512"), "native"),
         (LEVELS[:3], "native"),
-        (LEVELS[:2], "onnx"),
+        (LEVELS[:2], "native"),
         (("any",), "onnx"),
     ],
 )

@@ -26,6 +26,9 @@ from specmt.errors import BundleError, EngineError
 from specmt.tensors import ids_name, scale_name
 from specmt.vocabulary import EOS_ID
 
+TABLE = 256
+"""Positions of which the library keeps the sinusoids."""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -62,6 +65,24 @@ def test_iterations_of_the_engines_own_are_the_strategys(folder: Path, strategy:
     assert any(iteration.accepted for iteration in iterations) or strategy == Greedy()
 
 
+@pytest.mark.parametrize("draft_length", [0, 4])
+@pytest.mark.parametrize("ends", [1, 2, 3])
+def test_iterations_go_on_until_so_many_rows_have_ended(folder: Path, draft_length: int, ends: int) -> None:
+    """Those that ended take no more part, and the others emit what they emit alone."""
+    engine, sources, room = NativeEngine(ARCHITECTURE, folder), sentences([9, 4, 30]), [11, 3, 7]
+    together, alone = engine.encode(sources), [engine.encode([source]) for source in sources]
+    run = engine.iterate(together, [2] * 3, room, draft_length, 2, 1.0, ends)
+    single = [engine.iterate(rows, [2], [most], draft_length, 2, 1.0) for rows, most in zip(alone, room, strict=True)]
+    for row, (accepted, ids, log_probs) in enumerate(zip(*run, strict=True)):
+        assert len(ids) == len(log_probs) == sum(accepted) + len(accepted) == together.counts[row]
+        assert accepted == single[row].accepted[0][: len(accepted)]
+        assert ids == single[row].ids[0][: len(ids)]
+        assert log_probs == single[row].log_probs[0][: len(ids)]
+    ended = [len(ids) >= most or EOS_ID in ids for ids, most in zip(run.ids, room, strict=True)]
+    assert sum(ended) >= ends
+    assert ended[1] and len(run.accepted[1]) == len(single[1].accepted[0])
+
+
 @pytest.mark.parametrize("entry", [[math.nan, math.nan], [-math.inf, math.inf], [5, -5], [-1e39, 1e39]], ids=str)
 def test_ranges_that_are_none_are_refused(folder: Path, tmp_path: Path, entry: list[float]) -> None:
     ranges = json.loads((folder / "ranges.json").read_text())
@@ -93,8 +114,7 @@ def test_whatever_the_scores_are_tokens_are_chosen_that_there_are(
     drafted = set(stored[ids_name("drafter.output")].tolist() if sizes[1] else range(shape.vocabulary_size))
     assert {*speculation.draft.ravel().tolist(), *engine.draft(states, last_ids, 5).ids.ravel().tolist()} <= drafted
     assert {*speculation.candidates.ids.ravel().tolist()} <= said
-    emitted = zip(chain(*run.accepted), chain(*run.ids), strict=True)
-    assert {id_ for accepted, ids in emitted for id_ in ids[: accepted + 1]} <= said
+    assert {*chain(*run.ids)} <= said
 
 
 def test_sources_beyond_one_pass_are_encoded_as_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,14 +157,11 @@ def test_processors_without_the_newest_instructions_compute_the_same_bits(
         lattice = engine.draft(rows, np.array([2, 2, 2]), 5)
         candidates = engine.verify(rows, np.array([[2, 9, 8, 7], [2, 30, 31, 32], [2, 5, 6, 7]]), beta=4)
         engine.commit(rows, np.full(3, 4))
-        run = engine.iterate(rows, np.array([7, 32, 7]), np.full(3, 300), 4, 2, 1.0)  # beyond the table of positions
-        emitted = [
-            (ids[: accepted + 1], log_probs[: accepted + 1])
-            for iteration in zip(*run, strict=True)
-            for accepted, ids, log_probs in zip(*iteration, strict=True)
-        ]
+        for _ in range(9):
+            run = engine.iterate(rows, [7, 32, 7], [400] * 3, 4, 2, 1.0, ends=3)
+        assert max(rows.counts) > TABLE
         results.append((lattice.ids, lattice.scores, lattice.transitions, candidates.ids, candidates.log_probs))
-        texts.append(emitted)
+        texts.append(run)
     for expected, found in zip(*results, strict=True):
         assert np.array_equal(expected, found)
     assert texts[0] == texts[1]

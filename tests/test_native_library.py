@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from specmt.engines import native_library
-from specmt.engines.native_library import LEVELS, is_built, is_fast, library, runnable
+from specmt.engines.native_library import BUILD_VARIABLE, LEVELS, build, is_built, is_fast, runnable
 from specmt.errors import EngineError
 
 
@@ -48,7 +48,7 @@ def test_a_library_of_another_version_counts_as_none(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(native_library, "runnable", tuple)
     assert not is_built() and not is_fast()
     with pytest.raises(EngineError, match="install specmt again"):
-        library.__wrapped__()
+        build()
 
 
 def test_a_library_of_other_sources_counts_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,13 +74,23 @@ def test_a_library_that_cannot_be_loaded_says_why(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(native_library, "FOLDER", tmp_path)
     monkeypatch.setattr(native_library, "runnable", tuple)
     with pytest.raises(EngineError, match=r"cannot be loaded: .*specmt-any\.so"):
-        library.__wrapped__()
+        build()
 
 
 def test_a_build_that_this_processor_cannot_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_library, "runnable", lambda: ("any",))
     with pytest.raises(EngineError, match="build for avx512 is not here"):
-        library.__wrapped__("avx512")
+        build("avx512")
+
+
+def test_the_environment_chooses_a_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_library, "runnable", lambda: LEVELS[:3])
+    assert build() == "avxvnni"
+    monkeypatch.setenv(BUILD_VARIABLE, "avx2")
+    assert (build(), build("any")) == ("avx2", "any")
+    monkeypatch.setenv(BUILD_VARIABLE, "sse9")
+    with pytest.raises(EngineError, match="build for sse9 is not here"):
+        build()
 
 
 def test_this_processors_best_build_is_the_one_for_its_instructions() -> None:

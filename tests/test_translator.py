@@ -190,7 +190,7 @@ def test_a_trace_is_kept_when_asked_for() -> None:
     (plain,) = translate([SENTENCES[0]], SPEC, rule=right_before(2))
     assert all(len(one.draft) == 4 and len(one.candidates) == 5 for one in traced.iterations)
     assert all(one.draft == one.candidates == () for one in plain.iterations)
-    assert [replace(one, draft=(), candidates=()) for one in traced.iterations] == list(plain.iterations)
+    assert [one._replace(draft=(), candidates=()) for one in traced.iterations] == list(plain.iterations)
 
 
 def test_n_best_alternatives_are_sorted_and_the_translation_is_the_first() -> None:

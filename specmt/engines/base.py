@@ -183,25 +183,33 @@ class Fused(Protocol[R_contra]):
 
 
 class Run(NamedTuple):
-    """What iterations emitted, oldest first: for each, and each row, tokens accepted, ids and log-probabilities.
-
-    Of ids and log-probabilities (draft_length + 1 places) the first accepted + 1 count.
-    """
+    """What iterations emitted, an entry a row."""
 
     accepted: list[list[int]]
-    ids: list[list[list[int]]]
-    log_probs: list[list[list[float]]]
+    """How many tokens were accepted in each iteration that the row took part in, oldest first; it emitted one more."""
+    ids: list[list[int]]
+    """All that they emitted, one behind the other."""
+    log_probs: list[list[float]]
+    """Nats, one an id."""
 
 
 class Iterating(Protocol[R_contra]):
     """`iterate` of an engine that runs whole iterations on its own; others have none such."""
 
     def __call__(
-        self, rows: R_contra, last_ids: Sequence[int], room: Sequence[int], draft_length: int, beta: int, tau: float
+        self,
+        rows: R_contra,
+        last_ids: Sequence[int],
+        room: Sequence[int],
+        draft_length: int,
+        beta: int,
+        tau: float,
+        ends: int = 1,
     ) -> Run:
-        """Iterate and commit until some row ends: says end-of-sentence, or as many tokens as it has room for.
+        """Iterate and commit until `ends` rows have ended: said end-of-sentence, or as much as they have room for.
 
-        Each iteration is one of `decoding.Speculative`, or with a draft length of 0 of `decoding.Greedy`.
+        Each iteration is one of `decoding.Speculative`, or with a draft length of 0 of `decoding.Greedy`, of the rows
+        that have not ended. It may return earlier, after at least one.
 
         Args:
             last_ids: the last verified token of each row, not read by the verifier yet.

@@ -11,22 +11,20 @@ import json
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from specmt.architecture import Architecture
 from specmt.bundle import RANGES, WEIGHTS
 from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice, Run, Size, Speculation
-from specmt.engines.native_library import address, check, library
+from specmt.engines.native_library import LEVELS, address, build, check, library
 from specmt.errors import BundleError, EngineError
 from specmt.tensors import Tensor, ids_name, read_tensors, scale_name
 from specmt.vocabulary import EOS_ID
 
-T = TypeVar("T")
-
 _LARGEST = 1e30
 """That an activation is believed to be."""
-_ITERATIONS = 64
-"""Iterations of a call, at most: then Python has its turn."""
+_ITERATIONS = 32
+"""Iterations of a call, at most: then Python has its turn, and rows that ended leave."""
 _SIZES = (
     "vocabulary_size",
     "width",
@@ -116,7 +114,8 @@ class NativeEngine:
             EngineError: the library was not compiled at installation.
         """
         self.architecture = architecture
-        self._library = library(level)
+        self._build = build(level)
+        self._library = library(self._build)
         stored = read_tensors(folder / WEIGHTS, architecture)
         self._read_later = {name: tensor.copy() for name, tensor in stored.items() if name.startswith(_READ_LATER)}
         self._network = ctypes.c_void_p()
@@ -127,9 +126,9 @@ class NativeEngine:
             self._hand_over(tensors, stored | self._read_later, read_ranges(folder / RANGES))
             sizes = [int(getattr(architecture, name)) for name in _SIZES] + [architecture.activation == "gelu"]
             self._check(self._library.specmt_network_new(_integers(sizes), tensors, ctypes.byref(self._network)))
-        except EngineError:
+        except EngineError as error:
             raise BundleError(
-                f"{folder / RANGES}: does not fit the weights; `specmt export {folder}` writes it"
+                f"{folder / RANGES}: does not fit the weights ({error}); `specmt export {folder}` writes it"
             ) from None
         finally:
             self._library.specmt_tensors_delete(tensors)
@@ -163,8 +162,11 @@ class NativeEngine:
 
     @property
     def speculated_rows(self) -> int:
-        """One: two keep the processor's dot products busy, and what is drafted in vain costs as much as what is not."""
-        return 1
+        """One where a step waits for memory: what is drafted in vain costs as much as what is not.
+
+        Where products take several times as long, so that a step waits for them, none (docs/engines.md).
+        """
+        return int(self._build == LEVELS[-1])
 
     @property
     def strict_draft_length(self) -> int:
@@ -230,16 +232,22 @@ class NativeEngine:
         return Speculation(draft, candidates)
 
     def iterate(
-        self, rows: NativeRows, last_ids: Sequence[int], room: Sequence[int], draft_length: int, beta: int, tau: float
+        self,
+        rows: NativeRows,
+        last_ids: Sequence[int],
+        room: Sequence[int],
+        draft_length: int,
+        beta: int,
+        tau: float,
+        ends: int = 1,
     ) -> Run:
         """See `base.Iterating`."""
-        count, window = len(rows.rows), draft_length + 1
+        count, places = len(rows.rows), _ITERATIONS * (draft_length + 1)
         for given in (last_ids, room):
             _check_length(given, rows)
-        emitted = _ITERATIONS * count * window
-        accepted, ids = (ctypes.c_int64 * (_ITERATIONS * count))(), (ctypes.c_int64 * emitted)()
-        log_probs = (ctypes.c_float * emitted)()
-        lengths, done = _integers(rows.counts), ctypes.c_int()
+        lengths, taken = _integers(rows.counts), (ctypes.c_int64 * count)()
+        accepted, ids = (ctypes.c_int64 * (count * _ITERATIONS))(), (ctypes.c_int64 * (count * places))()
+        log_probs = (ctypes.c_float * (count * places))()
         self._check(
             self._library.specmt_iterate(
                 self._network,
@@ -254,16 +262,17 @@ class NativeEngine:
                 tau,
                 EOS_ID,
                 _ITERATIONS,
+                ends,
+                taken,
                 accepted,
                 ids,
                 log_probs,
-                ctypes.byref(done),
             )
         )
+        emitted = [after - before for before, after in zip(rows.counts, lengths, strict=True)]
         rows.counts = list(lengths)
-        taken = done.value * count
-        by_row = [_cut(_cut(array[: taken * window], window), count) for array in (ids, log_probs)]
-        return Run(_cut(accepted[:taken], count), *by_row)
+        by_row = [_heads(array, emitted, places) for array in (ids, log_probs)]
+        return Run(_heads(accepted, taken, _ITERATIONS), *by_row)
 
     @property
     def _most_candidates(self) -> int:
@@ -337,9 +346,9 @@ def _integers(values: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
     return (ctypes.c_int64 * len(values))(*map(int, values))
 
 
-def _cut(values: list[T], size: int) -> list[list[T]]:
-    """Parts of `size` values."""
-    return [values[begin : begin + size] for begin in range(0, len(values), size)]
+def _heads(values: Any, counts: Iterable[int], places: int) -> list[list[Any]]:  # noqa: ANN401 - an array of ctypes
+    """Of each row's `places` values, the first `counts`."""
+    return [values[row * places : row * places + count] for row, count in enumerate(counts)]
 
 
 def _ids(array: IntArray, rows: NativeRows) -> IntArray:
@@ -386,5 +395,5 @@ def read_ranges(path: Path) -> dict[str, tuple[float, float]]:
         if not all(-_LARGEST <= low <= high <= _LARGEST for low, high in ranges.values()):
             raise ValueError
         return ranges
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         raise BundleError(f"{path}: missing or damaged; `specmt export {path.parent}` writes it") from None

@@ -6,6 +6,7 @@ It is compiled from `specmt/native` when specmt is installed (`setup.py`), once 
 from __future__ import annotations
 
 import ctypes
+import os
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent.parent / "native"
 LEVELS = ("any", "avx2", "avxvnni", "avx512")
 """Processors that builds are made for, the slowest first: any, those with AVX2, with AVX-VNNI, with AVX-512 VNNI."""
-_FAST = LEVELS[2:]
-"""Those with an instruction for 8-bit dot products."""
+_FAST = LEVELS[1:]
+"""Those whose builds are faster than ONNX Runtime."""
+BUILD_VARIABLE = "SPECMT_NATIVE_BUILD"
+"""Of the environment: which of `LEVELS` runs in place of the fastest, to see what others' processors do."""
 _NO_MEMORY = 1
 _POINTER, _INTEGER, _REAL, _TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_float, ctypes.c_char_p
 _WINDOW = (_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER, _INTEGER)
@@ -37,7 +40,7 @@ _TYPES: dict[str, tuple[Any, ...]] = {
     "draft": (*_WINDOW, _INTEGER, _POINTER, _POINTER, _POINTER),
     "iterate": (
         *(_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER, _POINTER, _INTEGER, _INTEGER, _INTEGER, _REAL),
-        *(ctypes.c_int64, _INTEGER, _POINTER, _POINTER, _POINTER, _POINTER),
+        *(ctypes.c_int64, _INTEGER, _INTEGER, _POINTER, _POINTER, _POINTER, _POINTER),
     ),
     "speculate": (*_WINDOW, _INTEGER, _INTEGER, _POINTER, _POINTER, _POINTER),
 }
@@ -90,19 +93,29 @@ def _why_not() -> str:
     return "the native engine is not compiled here, or for another version: install specmt again"
 
 
-@cache
-def library(level: str = "") -> ctypes.CDLL:
-    """The build for processors of `level`; without, the fastest that this processor can run.
+def build(level: str = "") -> str:
+    """Which of `LEVELS` runs: the one that is asked for, here or in the environment, or the fastest there is.
 
     Raises:
         EngineError: it is not there.
     """
     if not runnable():
         raise EngineError(_why_not())
-    if level and level not in runnable():
+    level = level or os.environ.get(BUILD_VARIABLE) or runnable()[-1]
+    if level not in runnable():
         raise EngineError(f"the native engine's build for {level} is not here, or not for this processor")
+    return level
+
+
+@cache
+def library(level: str) -> ctypes.CDLL:
+    """The build for processors of `level`.
+
+    Raises:
+        EngineError: it is not there.
+    """
     try:
-        loaded = ctypes.CDLL(str(_path(level or runnable()[-1])))
+        loaded = ctypes.CDLL(str(_path(level)))
     except OSError as error:
         raise EngineError(f"the native engine cannot be loaded: {error}") from None
     loaded.specmt_error.restype = _TEXT

@@ -105,12 +105,12 @@ int specmt_speculate(const Network* network, Row* const* rows, const int64_t* le
   return guarded(
       [&] { network->speculate(rows, lengths, count, last_ids, slots, lattice_width, beta, draft, ids, log_probs); });
 }
-int specmt_iterate(const Network* network, Row* const* rows, int64_t* lengths, int count, int64_t* last_ids,
+int specmt_iterate(const Network* network, Row* const* rows, int64_t* lengths, int count, const int64_t* last_ids,
                    const int64_t* room, int slots, int lattice_width, int beta, float tau, int64_t end_id,
-                   int iterations, int64_t* accepted, int64_t* ids, float* log_probs, int* done) {
+                   int iterations, int ends, int64_t* taken, int64_t* accepted, int64_t* ids, float* log_probs) {
   return guarded([&] {
-    *done = network->iterate(rows, lengths, count, last_ids, room, slots, lattice_width, beta, tau, end_id, iterations,
-                             accepted, ids, log_probs);
+    network->iterate(rows, lengths, count, last_ids, room, slots, lattice_width, beta, tau, end_id, iterations, ends,
+                     taken, accepted, ids, log_probs);
   });
 }
 

@@ -76,41 +76,55 @@ void Network::speculate(Row* const* rows, const int64_t* lengths, int count, con
   verify(rows, lengths, count, tokens.data(), window, beta, ids, log_probs);
 }
 
-int Network::iterate(Row* const* rows, int64_t* lengths, int count, int64_t* last_ids, const int64_t* room, int slots,
-                     int lattice_width, int beta, float tau, int64_t end_id, int iterations, int64_t* accepted,
-                     int64_t* ids, float* log_probs) const {
+void Network::iterate(Row* const* rows, int64_t* lengths, int count, const int64_t* last_ids, const int64_t* room,
+                      int slots, int lattice_width, int beta, float tau, int64_t end_id, int iterations, int ends,
+                      int64_t* taken, int64_t* accepted, int64_t* ids, float* log_probs) const {
   Workspace& space = workspace();
   const int window = slots + 1;
+  // Of the rows that have not ended: their places among all, and what a pass reads of them.
+  std::vector<int> places(count);
+  std::iota(places.begin(), places.end(), 0);
+  std::vector<Row*> going(rows, rows + count);
+  std::vector<int64_t> read(lengths, lengths + count), last(last_ids, last_ids + count);
   std::vector<int64_t> tokens(size_t(count) * window), best(beta), emitted(count);
   std::vector<float> scores(beta);
-  for (int done = 0;;) {
+  std::fill(taken, taken + count, 0);
+  for (int done = 0; done < iterations && !going.empty() && count - int(going.size()) < ends; ++done) {
+    const int batch = int(going.size());
     if (slots)
-      draft_tokens(rows, lengths, count, last_ids, slots, lattice_width, tokens.data(), space);
+      draft_tokens(going.data(), read.data(), batch, last.data(), slots, lattice_width, tokens.data(), space);
     else
-      std::copy_n(last_ids, count, tokens.data());
-    read_window(rows, lengths, count, tokens.data(), window, space);
-    bool ended = false;
-    for (int row = 0; row < count; ++row, ids += window, log_probs += window, ++accepted) {
+      tokens.assign(last.begin(), last.end());
+    read_window(going.data(), read.data(), batch, tokens.data(), window, space);
+    int staying = 0;
+    for (int i = 0; i < batch; ++i) {
+      const int row = places[i];
+      const size_t first = size_t(row) * iterations * window + emitted[row];
       int kept = 0;
       for (;; ++kept) {
-        const size_t line = size_t(row) * window + kept;
+        const size_t line = size_t(i) * window + kept;
         candidates(int(line), beta, best.data(), scores.data(), space);
         const int64_t drafted = kept < slots ? tokens[line + 1] : kNoToken;
-        int taken = 0;
-        while (taken < beta && (best[taken] != drafted || scores[taken] < scores[0] - tau)) ++taken;
-        const bool verified = taken < beta;
-        if (!verified) taken = 0;
-        ids[kept] = best[taken];
-        log_probs[kept] = scores[taken];
+        int choice = 0;
+        while (choice < beta && (best[choice] != drafted || scores[choice] < scores[0] - tau)) ++choice;
+        const bool verified = choice < beta;
+        if (!verified) choice = 0;
+        ids[first + kept] = best[choice];
+        log_probs[first + kept] = scores[choice];
         if (!verified) break;
       }
-      *accepted = kept;
-      lengths[row] += kept + 1;
-      last_ids[row] = ids[kept];
+      accepted[size_t(row) * iterations + taken[row]++] = kept;
       emitted[row] += kept + 1;
-      ended |= emitted[row] >= room[row] || std::find(ids, ids + kept + 1, end_id) != ids + kept + 1;
+      lengths[row] += kept + 1;
+      const int64_t *begin = ids + first, *end = begin + kept + 1;
+      if (emitted[row] >= room[row] || std::find(begin, end, end_id) != end) continue;
+      places[staying] = row;
+      going[staying] = going[i];
+      read[staying] = lengths[row];
+      last[staying++] = end[-1];
     }
-    if (++done == iterations || ended) return done;
+    going.resize(staying);
+    last.resize(staying);
   }
 }
 

@@ -171,8 +171,7 @@ class Transition {
     const int8_t* right = rights.integers + size_t(place) * rank;
     Floats total{};
     int i = 0;
-    for (; i + kLanes <= rank; i += kLanes)
-      total += load(&left_[i]) * __builtin_convertvector(integers(right + i), Floats) * load(gate + i);
+    for (; i + kLanes <= rank; i += kLanes) total += load(&left_[i]) * floats(integers(right + i)) * load(gate + i);
     float rest = 0;
     for (; i < rank; ++i) rest += left_[i] * right[i] * gate[i];
     return (sum(total) + rest) * scale_ * rights.scales[place];
@@ -223,14 +222,9 @@ inline void Row::reserve(int positions, int width) {
   capacity = wanted;  // now that there was memory for all
 }
 
-// Where `value` stands first among `count` floats, which smaller ones pad to whole vectors.
+// Where `value` stands first among `count` floats.
 inline int place_of(float value, const float* from, int count) {
-  Ints places = splat(count);
-  for (int i = 0; i < count; i += kLanes) {
-    const Ints here = load(from + i) == splat(value) ? kNumbers + i : places;
-    places = here < places ? here : places;
-  }
-  return smallest(places);
+  return int(std::find(from, from + count, value) - from);
 }
 
 inline float largest_of(const float* from, int size) {

@@ -171,13 +171,14 @@ class Network {
   void speculate(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots,
                  int lattice_width, int beta, int64_t* draft, int64_t* ids, float* log_probs) const;
 
-  // Iterations until a row ends (end-of-sentence, or no room) or `iterations` are done; gives their number. Each drafts
-  // `slots` tokens (0: plain steps), accepts those among the verifier's `beta` best that are at most `tau` nats behind
-  // the best, and emits them and the verifier's next token. `lengths` and `last_ids` move along. For each iteration and
-  // row: how many were accepted; the emitted ids and their log-probabilities, `slots` + 1 places.
-  int iterate(Row* const* rows, int64_t* lengths, int count, int64_t* last_ids, const int64_t* room, int slots,
-              int lattice_width, int beta, float tau, int64_t end_id, int iterations, int64_t* accepted, int64_t* ids,
-              float* log_probs) const;
+  // Iterations until `ends` rows have ended (end-of-sentence, or no room) or `iterations` are done; rows that ended
+  // take no part in those that follow. Each drafts `slots` tokens (0: plain steps), accepts those among the verifier's
+  // `beta` best that are at most `tau` nats behind the best, and emits them and the verifier's next token. `lengths`
+  // move along. For each row: in how many iterations it took part, and how many tokens each accepted (`iterations`
+  // places); one behind the other, all ids that it emitted and their log-probabilities (`slots` + 1 times the places).
+  void iterate(Row* const* rows, int64_t* lengths, int count, const int64_t* last_ids, const int64_t* room, int slots,
+               int lattice_width, int beta, float tau, int64_t end_id, int iterations, int ends, int64_t* taken,
+               int64_t* accepted, int64_t* ids, float* log_probs) const;
 
  private:
   int heads_of_encoder() const { return shape_.encoder_heads ? shape_.encoder_heads : shape_.heads; }

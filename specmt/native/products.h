@@ -1,8 +1,8 @@
 // Products of 8-bit activations with 8-bit weights, summed exactly as integers.
 //
-// A matrix is packed in groups of 64 outputs; in a group, each four inputs of all 64 outputs lie together (256 bytes),
-// so that one pass over a group reads memory in order. Activations are unsigned, weights signed: the operands of the
-// processors' dot products. Sums are exact, hence the same for any number of lines, on any processor: `kMostInputs`
+// A matrix is packed in groups of 64 outputs; in a group, each four inputs of as many outputs as are computed at a time
+// lie together, so that they are read in the order of memory. Activations are unsigned, weights signed: the operands of
+// the processors' dot products. Sums are exact, hence the same for any number of lines, on any processor: `kMostInputs`
 // are as many as 32 bits hold, whatever they and the correction are.
 #pragma once
 
@@ -28,7 +28,19 @@ namespace specmt {
 constexpr int kInputs = 4;               // inputs that a dot product adds at once
 constexpr int kGroup = 64;               // outputs of a group
 constexpr int kParts = kGroup / kLanes;  // vectors of outputs of a group
-constexpr int kMostInputs = 32896;       // 2^31 / (2 * 255 * 128)
+
+// Of a product: outputs that are computed at a time, and at most for so many lines.
+#if defined(__AVX512VNNI__)
+constexpr int kOutputs = 64, kTile = 6;
+#elif defined(__AVXVNNI__)
+constexpr int kOutputs = 32, kTile = 3;
+#elif defined(__AVX2__)
+constexpr int kOutputs = 8, kTile = 4;
+#else
+constexpr int kOutputs = 16, kTile = 2;
+#endif
+
+constexpr int kMostInputs = 32896;  // 2^31 / (2 * 255 * 128)
 
 inline int rounded_up(int count, int step) { return (count + step - 1) / step * step; }
 
@@ -85,9 +97,7 @@ struct Quantiser {
   }
 
   void put(Floats values, Floats inverse, Floats least, Floats most, uint8_t* to) const {
-    const Bytes bytes =
-        __builtin_convertvector(whole(larger(smaller(values * inverse, most), least)) + int(zero), Bytes);
-    std::memcpy(to, &bytes, sizeof bytes);
+    store_bytes(to, whole(larger(smaller(values * inverse, most), least)) + int(zero));
   }
 };
 
@@ -120,10 +130,11 @@ class Product {
   template <class Finish>
   void run(const uint8_t* activations, int lines, const Finish& finish) const {
     const int tiles = (lines + kTile - 1) / kTile;
+    const Activation* read = readable(activations, size_t(lines) * depth_);
     for (int group = 0; group < groups_; ++group)
       for (int tile = 0; tile < tiles; ++tile) {
         const int begin = int(int64_t(lines) * tile / tiles), end = int(int64_t(lines) * (tile + 1) / tiles);
-        run_tile(activations, begin, end - begin, group, finish);
+        run_tile(read, begin, end - begin, group, finish);
       }
   }
 
@@ -134,19 +145,27 @@ class Product {
   }
 
  private:
-#if defined(__AVX512VNNI__)
-  static constexpr int kTile = 6;
-#elif defined(__AVXVNNI__)
-  static constexpr int kTile = 3;
+#if defined(__AVX2__) && !defined(__AVX512VNNI__) && !defined(__AVXVNNI__)
+  using Activation = int16_t;
+
+  // Until the same thread's next call.
+  static const Activation* readable(const uint8_t* activations, size_t count) {
+    thread_local std::vector<Activation> wide;
+    wide.resize(std::max(wide.size(), count));
+    std::copy_n(activations, count, wide.data());
+    return wide.data();
+  }
 #else
-  static constexpr int kTile = 2;
+  using Activation = uint8_t;
+
+  static const Activation* readable(const uint8_t* activations, size_t) { return activations; }
 #endif
 
   void pack(const Stored& matrix, int row, int output, const Quantiser& quantiser) {
     const int8_t* from = matrix.integers + size_t(row) * matrix.inputs;
-    int8_t* to = weights_.get() + size_t(output / kGroup) * kGroup * depth_ + output % kGroup * kInputs;
+    int8_t* to = weights_.get() + size_t(output / kOutputs) * kOutputs * depth_ + output % kOutputs * kInputs;
     int input = 0;
-    for (; input + kInputs <= matrix.inputs; input += kInputs, to += kGroup * kInputs)
+    for (; input + kInputs <= matrix.inputs; input += kInputs, to += kOutputs * kInputs)
       std::memcpy(to, from + input, kInputs);
     std::copy(from + input, from + matrix.inputs, to);
     const int32_t total = std::accumulate(from, from + matrix.inputs, int32_t(0));
@@ -156,19 +175,21 @@ class Product {
   }
 
   template <class Finish>
-  void run_tile(const uint8_t* activations, int begin, int lines, int group, const Finish& finish) const {
+  void run_tile(const Activation* activations, int begin, int lines, int group, const Finish& finish) const {
     switch (lines) {
       case 1:
         return run_lines<1>(activations, begin, group, finish);
       case 2:
         return run_lines<2>(activations, begin, group, finish);
-#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
+#if defined(__AVX2__)
       case 3:
         return run_lines<3>(activations, begin, group, finish);
 #endif
-#if defined(__AVX512VNNI__)
+#if defined(__AVX2__) && !defined(__AVXVNNI__)
       case 4:
         return run_lines<4>(activations, begin, group, finish);
+#endif
+#if defined(__AVX512VNNI__)
       case 5:
         return run_lines<5>(activations, begin, group, finish);
       case 6:
@@ -178,29 +199,29 @@ class Product {
   }
 
   template <int kLines, class Finish>
-  void run_lines(const uint8_t* activations, int begin, int group, const Finish& finish) const {
+  void run_lines(const Activation* activations, int begin, int group, const Finish& finish) const {
     alignas(64) Ints sums[kLines][kParts];  // Clang forgets what the type says of it
     add_up<kLines>(activations + size_t(begin) * depth_, weights_.get() + size_t(group) * kGroup * depth_,
                    corrections_.get() + group * kGroup, sums);
     for (int line = 0; line < kLines; ++line)
       for (int part = 0; part < kParts; ++part) {
         const int output = group * kGroup + part * kLanes;
-        const Floats exact = __builtin_convertvector(sums[line][part], Floats);
+        const Floats exact = floats(sums[line][part]);
         finish(begin + line, output, exact * load(scales_.get() + output) + load(biases_.get() + output));
       }
   }
 
   // Not inlined: there, all sums stay in registers.
   template <int kLines>
-  __attribute__((noinline)) void add_up(const uint8_t* activations, const int8_t* weights, const int32_t* corrections,
-                                        Ints (&sums)[kLines][kParts]) const {
+  __attribute__((noinline)) void add_up(const Activation* activations, const int8_t* weights,
+                                        const int32_t* corrections, Ints (&sums)[kLines][kParts]) const {
 #if defined(__AVX512VNNI__)
     __m512i totals[kLines][kParts];
 #pragma GCC unroll 8
     for (int line = 0; line < kLines; ++line)
 #pragma GCC unroll 4
       for (int part = 0; part < kParts; ++part) totals[line][part] = _mm512_load_si512(corrections + part * kLanes);
-    for (int input = 0; input < depth_; input += kInputs, weights += kGroup * kInputs) {
+    for (int input = 0; input < depth_; input += kInputs, weights += kOutputs * kInputs) {
       __m512i columns[kParts];
 #pragma GCC unroll 4
       for (int part = 0; part < kParts; ++part) columns[part] = _mm512_load_si512(weights + part * 64);
@@ -219,7 +240,6 @@ class Product {
 #pragma GCC unroll 4
       for (int part = 0; part < kParts; ++part) _mm512_storeu_si512(&sums[line][part], totals[line][part]);
 #elif defined(__AVXVNNI__)
-    // Half a group at a time, in vectors of eight outputs: a whole one has more sums than there are registers.
     for (int half = 0; half < 2; ++half) {
       __m256i totals[kLines][kParts];
 #pragma GCC unroll 4
@@ -229,8 +249,7 @@ class Product {
           const int32_t* from = corrections + (half * kParts + part) * 8;
           totals[line][part] = _mm256_load_si256(reinterpret_cast<const __m256i*>(from));
         }
-      const int8_t* from = weights + half * kParts * 32;
-      for (int input = 0; input < depth_; input += kInputs, from += kGroup * kInputs) {
+      for (int input = 0; input < depth_; input += kInputs, weights += kOutputs * kInputs) {
         __m256i spread[kLines];
 #pragma GCC unroll 4
         for (int line = 0; line < kLines; ++line) {
@@ -240,7 +259,7 @@ class Product {
         }
 #pragma GCC unroll 4
         for (int part = 0; part < kParts; ++part) {
-          const __m256i columns = _mm256_load_si256(reinterpret_cast<const __m256i*>(from + part * 32));
+          const __m256i columns = _mm256_load_si256(reinterpret_cast<const __m256i*>(weights + part * 32));
 #pragma GCC unroll 4
           for (int line = 0; line < kLines; ++line)
             totals[line][part] = _mm256_dpbusd_avx_epi32(totals[line][part], spread[line], columns);
@@ -253,42 +272,42 @@ class Product {
         for (int part = 0; part < kParts; ++part) _mm256_storeu_si256(to + part, totals[line][part]);
     }
 #elif defined(__AVX2__)
-    // Without a dot product: bytes widened to 16 bits, multiplied and added in pairs. (Multiplying bytes would clip.)
-    for (int half = 0; half < kParts; half += 2) {
-      __m256i pairs[kLines][8] =
-          {};  // of 16 bytes of weights, which are four outputs: their sums over inputs 0 and 1, 2 and 3
-      const int8_t* from = weights + half * 64;
-      for (int input = 0; input < depth_; input += kInputs, from += kGroup * kInputs)
+    // Without a dot product: in 16 bits, multiplied and added in pairs. (Multiplying bytes clips.)
+    for (int eight = 0; eight < kGroup / kOutputs; ++eight) {
+      __m256i pairs[kLines][2] = {};  // of four outputs each: sums over inputs 0 and 1, 2 and 3
+      for (int input = 0; input < depth_; input += kInputs, weights += kOutputs * kInputs) {
+        const __m256i columns[2] = {
+            _mm256_cvtepi8_epi16(_mm_load_si128(reinterpret_cast<const __m128i*>(weights))),
+            _mm256_cvtepi8_epi16(_mm_load_si128(reinterpret_cast<const __m128i*>(weights + 16)))};
+#pragma GCC unroll 4
         for (int line = 0; line < kLines; ++line) {
-          int32_t four;
+          int64_t four;
           std::memcpy(&four, activations + size_t(line) * depth_ + input, sizeof four);
-          const __m256i spread = _mm256_broadcastq_epi64(_mm_cvtepu8_epi16(_mm_cvtsi32_si128(four)));
-          for (int piece = 0; piece < 8; ++piece) {
-            const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(from + piece * 16));
-            pairs[line][piece] =
-                _mm256_add_epi32(pairs[line][piece], _mm256_madd_epi16(spread, _mm256_cvtepi8_epi16(bytes)));
-          }
+          const __m256i spread = _mm256_set1_epi64x(four);
+#pragma GCC unroll 2
+          for (int half = 0; half < 2; ++half)
+            asm("vpaddd %1, %0, %0" : "+x"(pairs[line][half]) : "x"(_mm256_madd_epi16(spread, columns[half])));
         }
-      for (int line = 0; line < kLines; ++line)
-        for (int piece = 0; piece < 8; ++piece) {
-          int32_t values[8];
-          _mm256_storeu_si256(reinterpret_cast<__m256i*>(values), pairs[line][piece]);
-          for (int output = 0; output < 4; ++output)
-            sums[line][half + piece / 4][piece % 4 * 4 + output] =
-                corrections[half * kLanes + piece * 4 + output] + values[2 * output] + values[2 * output + 1];
-        }
+      }
+      const __m256i correction = _mm256_load_si256(reinterpret_cast<const __m256i*>(corrections) + eight);
+#pragma GCC unroll 4
+      for (int line = 0; line < kLines; ++line) {
+        const __m256i totals =
+            _mm256_permute4x64_epi64(_mm256_hadd_epi32(pairs[line][0], pairs[line][1]), 0xd8);  // in order
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums[line]) + eight, _mm256_add_epi32(totals, correction));
+      }
     }
 #else
     for (int line = 0; line < kLines; ++line) std::memcpy(sums[line], corrections, sizeof sums[line]);
-    for (int input = 0; input < depth_; input += kInputs, weights += kGroup * kInputs)
-      for (int line = 0; line < kLines; ++line) {
-        const uint8_t* four = activations + size_t(line) * depth_ + input;
-        for (int part = 0; part < kParts; ++part) {
-          const int8_t* from = weights + part * 64;
-          for (int output = 0; output < kLanes; ++output, from += kInputs)
-            sums[line][part][output] += four[0] * from[0] + four[1] * from[1] + four[2] * from[2] + four[3] * from[3];
+    for (int part = 0; part < kParts; ++part)
+      for (int input = 0; input < depth_; input += kInputs, weights += kOutputs * kInputs)
+        for (int line = 0; line < kLines; ++line) {
+          const uint8_t* four = activations + size_t(line) * depth_ + input;
+          const int8_t* from = weights;
+          int32_t* totals = reinterpret_cast<int32_t*>(&sums[line][part]);
+          for (int output = 0; output < kOutputs; ++output, from += kInputs)
+            totals[output] += four[0] * from[0] + four[1] * from[1] + four[2] * from[2] + four[3] * from[3];
         }
-      }
 #endif
   }
 

@@ -6,76 +6,167 @@
 #include <cstdint>
 #include <cstring>
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 namespace specmt {
 
 constexpr int kLanes = 16;
 
-typedef float Floats __attribute__((vector_size(64), aligned(4)));
-typedef int32_t Ints __attribute__((vector_size(64), aligned(4)));
-typedef float EightFloats __attribute__((vector_size(32), aligned(4)));
-typedef float FourFloats __attribute__((vector_size(16), aligned(4)));
-typedef int32_t EightInts __attribute__((vector_size(32), aligned(4)));
-typedef int32_t FourInts __attribute__((vector_size(16), aligned(4)));
-typedef int8_t SignedBytes __attribute__((vector_size(16), aligned(1)));
-typedef uint8_t Bytes __attribute__((vector_size(16), aligned(1)));
+// The widest vectors that the processor has: compilers take wider ones apart lane by lane.
+#if defined(__AVX512F__)
+constexpr int kWidest = 16;
+#elif defined(__AVX2__)
+constexpr int kWidest = 8;
+#else
+constexpr int kWidest = 4;
+#endif
 
-inline Floats load(const float* from) {
-  Floats values;
-  std::memcpy(&values, from, sizeof values);
-  return values;
-}
+typedef float FloatPart __attribute__((vector_size(4 * kWidest)));
+typedef int32_t IntPart __attribute__((vector_size(4 * kWidest)));
+typedef float EightFloats __attribute__((vector_size(32)));
+typedef float FourFloats __attribute__((vector_size(16)));
 
-template <class Values>
-inline void store(float* to, Values values) {
-  std::memcpy(to, &values, sizeof values);
+template <class Part>
+struct Lanes {
+  static constexpr int kParts = kLanes / kWidest;
+  Part parts[kParts];
+};
+
+using Floats = Lanes<FloatPart>;
+using Ints = Lanes<IntPart>;
+
+// `work` of each part, by its number.
+template <class Result, class Work>
+inline Result by_parts(const Work& work) {
+  Result result;
+  for (int i = 0; i < Result::kParts; ++i) result.parts[i] = work(i);
+  return result;
 }
 
 inline Floats splat(float value) {
-  return Floats{value, value, value, value, value, value, value, value,
-                value, value, value, value, value, value, value, value};
+  return by_parts<Floats>([&](int) { return value - FloatPart{}; });
+}
+
+template <class Part>
+inline Lanes<Part> operator-(Lanes<Part> a) {
+  return by_parts<Lanes<Part>>([&](int i) { return -a.parts[i]; });
+}
+
+#define SPECMT_OPERATOR(sign)                                                        \
+  template <class Part>                                                              \
+  inline Lanes<Part> operator sign(Lanes<Part> a, Lanes<Part> b) {                   \
+    return by_parts<Lanes<Part>>([&](int i) { return a.parts[i] sign b.parts[i]; }); \
+  }                                                                                  \
+  template <class Part, class One>                                                   \
+  inline Lanes<Part> operator sign(Lanes<Part> a, One b) {                           \
+    return by_parts<Lanes<Part>>([&](int i) { return a.parts[i] sign b; });          \
+  }                                                                                  \
+  template <class Part, class One>                                                   \
+  inline Lanes<Part> operator sign(One a, Lanes<Part> b) {                           \
+    return by_parts<Lanes<Part>>([&](int i) { return a sign b.parts[i]; });          \
+  }
+SPECMT_OPERATOR(+)
+SPECMT_OPERATOR(-)
+SPECMT_OPERATOR(*)
+SPECMT_OPERATOR(/)
+#undef SPECMT_OPERATOR
+
+inline Floats& operator+=(Floats& a, Floats b) { return a = a + b; }
+
+inline Floats load(const float* from) {
+  return by_parts<Floats>([&](int i) {
+    FloatPart part;
+    std::memcpy(&part, from + i * kWidest, sizeof part);
+    return part;
+  });
+}
+
+inline void store(float* to, Floats values) {
+  for (int i = 0; i < Floats::kParts; ++i) std::memcpy(to + i * kWidest, &values.parts[i], sizeof values.parts[i]);
+}
+
+inline void store(float* to, FourFloats values) { std::memcpy(to, &values, sizeof values); }
+
+// The same bits as another type.
+template <class To, class From>
+inline To same_bits(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+}
+
+inline Floats floats(Ints values) {
+  return by_parts<Floats>([&](int i) { return __builtin_convertvector(values.parts[i], FloatPart); });
 }
 
 inline Ints integers(const int8_t* from) {
-  SignedBytes bytes;
-  std::memcpy(&bytes, from, sizeof bytes);
-  return __builtin_convertvector(bytes, Ints);
+  return by_parts<Ints>([&](int i) {
+#if defined(__AVX512F__)
+    return IntPart(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+#elif defined(__AVX2__)
+    return IntPart(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + i * kWidest))));
+#else
+    const int8_t* four = from + i * kWidest;
+    return IntPart{four[0], four[1], four[2], four[3]};
+#endif
+  });
 }
 
-inline Ints splat(int value) { return Ints{} + value; }
+// The lowest bytes of integers.
+inline void store_bytes(uint8_t* to, Ints values) {
+#if defined(__AVX512F__)
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(__m512i(values.parts[0])));
+#elif defined(__AVX2__)
+  const __m256i mixed = _mm256_packus_epi32(__m256i(values.parts[0] & 255), __m256i(values.parts[1] & 255));
+  const __m256i words = _mm256_permute4x64_epi64(mixed, 0xd8);
+  const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes);
+#else
+  for (int i = 0; i < kLanes; ++i) to[i] = uint8_t(values.parts[i / kWidest][i % kWidest]);
+#endif
+}
 
-inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
-inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
-
-inline const Ints kNumbers = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+// Of what is no number and another, the other if it stands second.
+inline Floats larger(Floats a, Floats b) {
+  return by_parts<Floats>([&](int i) { return a.parts[i] > b.parts[i] ? a.parts[i] : b.parts[i]; });
+}
+inline Floats smaller(Floats a, Floats b) {
+  return by_parts<Floats>([&](int i) { return a.parts[i] < b.parts[i] ? a.parts[i] : b.parts[i]; });
+}
 
 // The first `count` lanes of `values`, `filling` in the others.
-inline Floats first(Floats values, int count, float filling) { return kNumbers < count ? values : splat(filling); }
+inline Floats first(Floats values, int count, float filling) {
+  alignas(64) static constexpr int32_t kNumbers[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  return by_parts<Floats>([&](int i) {
+    IntPart numbers;
+    std::memcpy(&numbers, kNumbers + i * kWidest, sizeof numbers);
+    return numbers < count ? values.parts[i] : filling - FloatPart{};
+  });
+}
 
 // The four lanes that come of joining halves of the lanes with halves.
-template <class Four, class Eight, class All, class Join>
-inline Four halved(All values, const Join& join) {
-  Eight eights[2];
+template <class Join>
+inline FourFloats halved(Floats values, const Join& join) {
+  EightFloats eights[2];
   std::memcpy(eights, &values, sizeof eights);
-  const Eight eight = join(eights[0], eights[1]);
-  Four fours[2];
+  const EightFloats eight = join(eights[0], eights[1]);
+  FourFloats fours[2];
   std::memcpy(fours, &eight, sizeof fours);
   return join(fours[0], fours[1]);
 }
 
 // The sum of the lanes, halves added to halves.
 inline float sum(Floats values) {
-  const auto four = halved<FourFloats, EightFloats>(values, [](const auto& a, const auto& b) { return a + b; });
+  const auto four = halved(values, [](const auto& a, const auto& b) { return a + b; });
   return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
 inline float largest(Floats values) {
-  const auto four = halved<FourFloats, EightFloats>(values, [](const auto& a, const auto& b) { return a > b ? a : b; });
+  const auto four = halved(values, [](const auto& a, const auto& b) { return a > b ? a : b; });
   return std::max(std::max(four[0], four[2]), std::max(four[1], four[3]));
-}
-
-inline int smallest(Ints values) {
-  const auto four = halved<FourInts, EightInts>(values, [](const auto& a, const auto& b) { return a < b ? a : b; });
-  return std::min(std::min(four[0], four[2]), std::min(four[1], four[3]));
 }
 
 // To the nearest integer, halves to even, for values of magnitude below 2^22.
@@ -85,15 +176,10 @@ inline Floats rounded(Floats values) {
 }
 
 // The same as integers, of which the lowest 22 bits count.
-inline Ints whole(Floats values) {
-  const Floats shifted = values + 12582912.0f;
-  Ints integers;
-  std::memcpy(&integers, &shifted, sizeof integers);
-  return integers;
-}
+inline Ints whole(Floats values) { return same_bits<Ints>(values + 12582912.0f); }
 
 // e to the power of each lane, to about one unit in the last place; of what is below -87, e^-87.
-inline Floats exponential(Floats x) {
+__attribute__((always_inline)) inline Floats exponential(Floats x) {
   x = larger(smaller(x, splat(88.0f)), splat(-87.0f));
   const Floats power = rounded(x * 1.44269504088896341f);
   const Floats rest = (x - power * 0.693359375f) - power * -2.12194440e-4f;
@@ -105,10 +191,9 @@ inline Floats exponential(Floats x) {
   result = result * rest + 1.6666665459e-1f;
   result = result * rest + 5.0000001201e-1f;
   result = result * rest * rest + rest + 1.0f;
-  const Ints exponent = (__builtin_convertvector(power, Ints) + 127) << 23;
-  Floats scale;
-  std::memcpy(&scale, &exponent, sizeof scale);
-  return result * scale;
+  const auto scale =
+      by_parts<Ints>([&](int i) { return (__builtin_convertvector(power.parts[i], IntPart) + 127) << 23; });
+  return result * same_bits<Floats>(scale);
 }
 
 // x times the share of a normal distribution that lies below x, to about 2e-7. Abramowitz and Stegun, 7.1.26.
@@ -120,7 +205,8 @@ inline Floats gelu(Floats x) {
   beyond = beyond * t - 0.284496736f;
   beyond = beyond * t + 0.254829592f;
   beyond = beyond * t * exponential(-distance * distance) * 0.5f;
-  return x * (x > Floats{} ? 1.0f - beyond : beyond);
+  const Floats below = 1.0f - beyond;
+  return x * by_parts<Floats>([&](int i) { return x.parts[i] > 0 ? below.parts[i] : beyond.parts[i]; });
 }
 
 }  // namespace specmt
