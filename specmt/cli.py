@@ -98,6 +98,12 @@ def _terminated(signal_number: int, frame: object) -> NoReturn:
     raise SystemExit(128 + signal_number)
 
 
+_WHERE_TEXT_BELONGS = {
+    "translate": ": text comes from standard input or --input FILE",
+    "explain": ": a sentence goes in quotes",
+}
+
+
 def _one_line(error: BaseException) -> tuple[str, int]:
     """What to say of an error, and the exit code."""
     if isinstance(error, SpecmtError):
@@ -109,7 +115,10 @@ def _one_line(error: BaseException) -> tuple[str, int]:
     # typer carries its own copy of click, or uses the one that is installed: its errors have no class to import.
     if callable(message := getattr(error, "format_message", None)):
         text = str(message())  # none where the help was shown instead
-        return text and f"{text} (see specmt --help)", int(getattr(error, "exit_code", 2))
+        command = getattr(getattr(error, "ctx", None), "command_path", "specmt")
+        if "unexpected extra argument" in text:
+            text += _WHERE_TEXT_BELONGS.get(command.split()[-1], "")
+        return text and f"{text} (see {command} --help)", int(getattr(error, "exit_code", 2))
     return f"unexpected {type(error).__name__}: {error} (specmt --debug … shows where; please report it)", 1
 
 

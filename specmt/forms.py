@@ -122,5 +122,5 @@ def _pharaoh(alternative: Alternative) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Line feeds come from JSON sources only; a form of one line a translation has blanks for them."""
-    return " ".join(text.split("\n")) if "\n" in text else text
+    """What ends lines comes from JSON sources and protected spans only; a form of one line a translation has blanks."""
+    return " ".join(text.splitlines())

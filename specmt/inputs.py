@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import stat
 import sys
@@ -60,7 +61,7 @@ def jsonl_parser(name: str, replace_errors: bool = False) -> LineParser:
         text = _decoded(line, name, number, replace_errors)
         place = f"{name}: line {number}"
         try:
-            record = json.loads(text)
+            record = json.loads(text, parse_constant=_no_number, parse_float=_finite)
         except (ValueError, RecursionError) as error:
             reason = error.msg if isinstance(error, json.JSONDecodeError) else "too deep or too large"
             raise InputError(f"{place}: not JSON ({reason}); each line must be an object with a `source`") from None
@@ -74,6 +75,15 @@ def jsonl_parser(name: str, replace_errors: bool = False) -> LineParser:
         return InputLine(_without_surrogates(source, place, replace_errors), record, options)
 
     return parse
+
+
+def _no_number(text: str) -> float:
+    raise json.JSONDecodeError(f"{text} is no number", text, 0)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _no_number(text)
 
 
 def _decoded(line: bytes, name: str, number: int, replace_errors: bool) -> str:

@@ -23,6 +23,8 @@ from specmt.errors import InputError, ReaderGoneError, reason
 from specmt.files import atomic_path, write_json
 from specmt.streams import LineStream
 
+STANDARD_OUTPUT = Path("/dev/stdout")
+"""As shells call it: what it stands for is added to, never replaced."""
 _CHUNK = 1 << 20
 
 
@@ -79,7 +81,7 @@ class Resumable:
 
 def writing(path: Path | None, resumable: Resumable | None) -> AbstractContextManager[Output]:
     """Standard output, or a file."""
-    if path is None:
+    if path is None or path == STANDARD_OUTPUT:
         return standard_output()
     return whole_file(path) if resumable is None else resumable_file(path, resumable)
 
@@ -127,6 +129,8 @@ def whole_file(path: Path) -> Iterator[Output]:
         yield Output(stream, str(path))
         with _named(path):
             opened.close()
+            if not special:
+                _beside(resolved).unlink(missing_ok=True)  # of an earlier file there: nothing can go on with this one
 
 
 @contextmanager
@@ -139,7 +143,7 @@ def resumable_file(path: Path, resumable: Resumable) -> Iterator[Output]:
         InputError: it cannot be written, another run is writing it, or it belongs to other options or another input.
     """
     path = path.resolve()
-    beside = path.with_name(f".{path.name}.resume")
+    beside = _beside(path)
     with ExitStack() as opened:
         with _named(path):
             stream = opened.enter_context(io.FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "rb+"))
@@ -151,6 +155,11 @@ def resumable_file(path: Path, resumable: Resumable) -> Iterator[Output]:
         yield Output(stream, str(path), finished)
         with _named(path):
             os.fsync(stream.fileno())
+
+
+def _beside(path: Path) -> Path:
+    """What says how a resumable file was begun."""
+    return path.with_name(f".{path.name}.resume")
 
 
 def _begun(path: Path, beside: Path, options: Mapping[str, Any], source: Path | None) -> dict[str, Any] | None:

@@ -38,8 +38,9 @@ class _Counts:
     def summary(self) -> str:
         seconds = time.perf_counter() - self._start
         marked = f", {self.warnings} with warnings (see --format jsonl)" if self.warnings else ""
-        mean = self.tokens / max(self.iterations, 1)
-        return f"{self.lines} lines in {seconds:.1f} s, {mean:.2f} tokens per iteration{marked}"
+        speculated = self.tokens > self.iterations > 0
+        mean = f", {self.tokens / self.iterations:.2f} tokens per iteration" if speculated else ""
+        return f"{self.lines} lines in {seconds:.1f} s{mean}{marked}"
 
 
 @contextmanager

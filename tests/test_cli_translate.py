@@ -31,6 +31,34 @@ def specmt(*arguments: object, stdin: bytes = b"", limit: str = "") -> subproces
     return subprocess.run(command, input=stdin, capture_output=True, cwd=ROOT, check=False, timeout=300)
 
 
+def test_standard_output_by_its_path_is_added_to(tmp_path: Path) -> None:
+    """What a shell opened with `>>` must not be replaced."""
+    log = tmp_path / "log"
+    log.write_bytes(b"kept\n")
+    with log.open("ab") as stream:
+        subprocess.run([*COMMAND, "translate", "-o", "/dev/stdout"], input=SAMPLE, stdout=stream, cwd=ROOT, check=True)
+    assert log.read_bytes() == b"kept\n" + specmt("translate", stdin=SAMPLE).stdout
+
+
+@pytest.mark.parametrize("option", ["--input", "--output"])
+def test_a_dash_is_no_file(option: str) -> None:
+    assert f"{option} -: standard streams" in failed(specmt("translate", option, "-"), 2)
+
+
+@pytest.mark.parametrize(
+    ("command", "where"), [("translate", "--input FILE"), ("explain", "in quotes"), ("doctor", "")]
+)
+def test_text_as_arguments_is_told_where_it_belongs(command: str, where: str) -> None:
+    line = failed(specmt(command, "Ein", "Hund"), 2)
+    assert line.endswith(f"specmt {command} --help)")
+    assert [hint for hint in ("--input FILE", "in quotes") if hint in line] == [where] * bool(where)
+
+
+@pytest.mark.parametrize("output", [[], ["-o", "/dev/stdout"]])
+def test_standard_output_cannot_be_gone_on_with(output: list[str]) -> None:
+    assert "--append-resume needs --output FILE" in failed(specmt("translate", *output, "--append-resume"), 2)
+
+
 def failed(done: subprocess.CompletedProcess[bytes], code: int) -> str:
     """The one line on stderr of a command that failed with `code`."""
     lines = done.stderr.decode().splitlines()

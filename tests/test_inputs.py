@@ -13,7 +13,7 @@ from specmt.errors import InputError
 from specmt.inputs import InputLine, jsonl_parser, reading, text_parser
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(), children, max_size=3),
     max_leaves=5,
 )
@@ -61,7 +61,20 @@ def test_a_json_lines_other_fields_pass_through(source: str, fields: dict[str, o
 
 @pytest.mark.parametrize(
     "line",
-    [b"", b"Ein Hund", b'"source"', b"[]", b"{}", b'{"source": 1}', b'{"source": null}', b"[" * 100_000, b"1" * 5000],
+    [
+        *(
+            b"",
+            b"Ein Hund",
+            b'"source"',
+            b"[]",
+            b"{}",
+            b'{"source": 1}',
+            b'{"source": null}',
+            b"[" * 100_000,
+            b"1" * 5000,
+        ),
+        *(b'{"source": "a", "x": %s}' % number for number in (b"NaN", b"-Infinity", b"1e999")),
+    ],
 )
 def test_what_is_no_object_with_a_source_is_named(line: bytes) -> None:
     with pytest.raises(InputError, match=r"in\.jsonl: line 4: not "):

@@ -151,6 +151,16 @@ def test_a_whole_file_appears_at_the_end_or_not_at_all(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out.en"]
 
 
+def test_a_resumable_file_that_is_written_anew_is_no_longer_one(tmp_path: Path) -> None:
+    target = tmp_path / "out.en"
+    resume(target, ["a\n", "b\n"], stop=1)
+    with whole_file(target) as output:
+        output.write("c\n")
+    with pytest.raises(InputError, match="was not begun with --append-resume"):
+        resume(target, ["a\n", "b\n"])
+    assert target.read_bytes() == b"c\n"
+
+
 def test_a_full_disk_is_a_line_that_names_the_file() -> None:
     with (
         pytest.raises(InputError, match="/dev/full: cannot be written: no space left on device"),

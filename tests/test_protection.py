@@ -20,8 +20,9 @@ from specmt import BUNDLED_MODEL
 from specmt.errors import InputError, UsageError
 from specmt.loading import load_translator
 from specmt.protection.carriers import NAMES, NUMBERS
+from specmt.protection.lines import ProtectedLine
 from specmt.protection.protection import ATTEMPTS, Protection
-from specmt.protection.spans import KINDS, Span, SpanFinder
+from specmt.protection.spans import KINDS, Span, SpanFinder, source
 from specmt.protection.terminology import Terminology, read_terminology
 from specmt.settings import DecodingSettings
 from specmt.translation import Alternative, Translation
@@ -60,6 +61,25 @@ def test_spans_are_found(line: str, spans: list[str]) -> None:
 @pytest.mark.parametrize("line", ["ein mann", " ein  mann ", "", "…"])
 def test_a_line_without_spans_is_handed_on_as_it_is(line: str) -> None:
     assert Protection(Words()).before(line) == (line, None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "QUJD" * 50_000 + "@",
+        "%" + "0" * 100_000,
+        "<!-- " * 40_000,
+        "<b>x " * 20_000,
+        "1." * 50_000 + "x",
+        "{{" * 50_000,
+    ],
+    ids=lambda line: line[:6],
+)
+def test_long_lines_take_no_more_than_their_length(line: str) -> None:
+    """In quadratic time these would take minutes."""
+    parts = SpanFinder().parts(line)
+    assert "".join(map(source, parts)) == line
+    assert list(ProtectedLine(line, parts).elements()) == []
 
 
 def test_a_span_travels_as_a_carrier_and_comes_back() -> None:

@@ -8,12 +8,13 @@ from typing import Any
 
 import typer
 
+from specmt import __version__
 from specmt.cli_options import InputFormat, OnBadBytes
 from specmt.errors import UsageError
 from specmt.files import file_digest
 from specmt.forms import Form
 from specmt.inputs import is_input, jsonl_parser, reading, text_parser
-from specmt.outputs import Resumable, writing
+from specmt.outputs import STANDARD_OUTPUT, Resumable, writing
 from specmt.protection.protection import Protection
 from specmt.protection.terminology import Terminology, read_terminology
 from specmt.settings import DecodingSettings
@@ -28,7 +29,7 @@ class Streams:
     """Where lines come from, and where translations go; None: standard input and output.
 
     Raises:
-        UsageError: `append_resume` without a file to go on with, or an output that is the input.
+        UsageError: `append_resume` without a file to go on with, an output that is the input, or `-` for a file.
     """
 
     input: Path | None
@@ -38,7 +39,10 @@ class Streams:
     append_resume: bool
 
     def __post_init__(self) -> None:
-        if self.append_resume and self.output is None:
+        for option, path in (("--input", self.input), ("--output", self.output)):
+            if str(path) == "-":
+                raise UsageError(f"{option} -: standard streams are used without {option}; a file is ./-")
+        if self.append_resume and self.output in {None, STANDARD_OUTPUT}:
             raise UsageError("--append-resume needs --output FILE")
         if self.output and is_input(self.output, self.input):
             raise UsageError(f"--output: {self.output} is the input")
@@ -115,13 +119,13 @@ def _options_that_matter(
     if settings.strategy == "spec" and settings.beta == 1:  # the text is the same, and tuning may come between
         del decoding["draft_length"], decoding["speculated_rows"]
     return {
+        "specmt": __version__,
         "model": translator.model_digest,
         "engine": translator.engine.name,
         **decoding,
         "input-format": streams.input_format,
         "format": form.format,
         "scores": form.scores,
-        "errors": streams.errors,
         "protect": required.kinds,
         "terminology": file_digest(required.terminology) if required.terminology else None,
     }

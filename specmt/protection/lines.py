@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from specmt.decoding import ReplayCounts
-from specmt.protection.spans import Parts, Span, source, target
+from specmt.protection.spans import Parts, Span, target
 from specmt.translation import Alternative, Translation
 
 _OPENING = re.compile(r"<([A-Za-z][\w:-]*)(?:\s[^<>]*)?(?<!/)>")
+_CLOSING = re.compile(r"</(.+)>")
 _DEEPEST = 50
 """Elements in one another that are translated by themselves."""
 
@@ -46,13 +47,11 @@ class ProtectedLine:
 
     def elements(self) -> Iterator[tuple[int, int]]:
         """Places of outermost opening tags and the tags that close them, with text between; none at a great depth."""
-        first = 0 if self.depth < _DEEPEST else len(self.parts)
-        while first < len(self.parts):
-            last = _closing(self.parts, first)
-            if last is not None:
+        end = 0
+        for first, last in sorted(_closings(self.parts).items()) if self.depth < _DEEPEST else ():
+            if first >= end and last > first + 1:
                 yield first, last
-                first = last
-            first += 1
+                end = last
 
     def cut_edges(self) -> None:
         """Take tags, elements and space off the line's ends: nothing that the model should see."""
@@ -109,21 +108,19 @@ def as_alternative(translation: Translation) -> Alternative:
     )
 
 
-def _closing(parts: Parts, first: int) -> int | None:
-    """The place of the tag that closes the one at `first`; None where that opens nothing."""
-    opening = parts[first]
-    match = _OPENING.fullmatch(opening.text) if isinstance(opening, Span) and opening.kind == "tag" else None
-    if not match:
-        return None
-    depth = 0
-    for place in range(first, len(parts)):
-        text = source(parts[place]) if isinstance(parts[place], Span) else ""
-        again = _OPENING.fullmatch(text)
-        depth += bool(again and again[1] == match[1])
-        depth -= text.replace(" ", "") == f"</{match[1]}>"
-        if depth == 0:
-            return place if place > first + 1 else None
-    return None
+def _closings(parts: Parts) -> dict[int, int]:
+    """The places of opening tags, and of those that close them."""
+    opened: dict[str, list[int]] = {}
+    found = {}
+    for place, part in enumerate(parts):
+        if not isinstance(part, Span):
+            continue
+        opening = _OPENING.fullmatch(part.text) if part.kind == "tag" else None
+        if opening:
+            opened.setdefault(opening[1], []).append(place)
+        elif (closing := _CLOSING.fullmatch(part.text.replace(" ", ""))) and opened.get(closing[1]):
+            found[opened[closing[1]].pop()] = place
+    return found
 
 
 def _is_edge(part: str | Span) -> bool:
