@@ -9,6 +9,7 @@ from select import select
 from typing import Generic, Protocol, TypeVar
 
 from specmt.errors import InputError, SpecmtError
+from specmt.workers import WAKING_SECONDS
 
 _CHUNK = 1 << 16
 """Bytes asked for at a time."""
@@ -105,7 +106,8 @@ class LineStream(Generic[T]):
         skipped = 0
         while skipped < count:
             with self.changed:
-                self.changed.wait_for(lambda: self._waiting or self._complete)
+                while not self.changed.wait_for(lambda: self._waiting or self._complete, WAKING_SECONDS):
+                    pass
                 if not self._waiting:
                     return skipped
                 self._waiting_bytes -= len(self._waiting.popleft())

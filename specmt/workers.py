@@ -9,10 +9,14 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
 T = TypeVar("T")
+
+WAKING_SECONDS = 0.2
+"""How long the main thread waits at a time: a signal that arrives just before it goes to sleep does not wake it."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ def run_in_threads(
         for thread in threads:
             thread.start()
         while running:
-            result = results.get()
+            result = _next(results)
             if result.error is not None:
                 raise result.error
             if result.done:
@@ -77,3 +81,10 @@ def run_in_threads(
         for thread in threads:
             if thread.ident is not None:  # it was started
                 thread.join()
+
+
+def _next(results: queue.SimpleQueue[T]) -> T:
+    """Wait for a result, and heed signals meanwhile."""
+    while True:
+        with suppress(queue.Empty):
+            return results.get(timeout=WAKING_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import io
 import os
 import threading
@@ -50,6 +51,17 @@ def test_every_line_comes_out_once_and_in_order(lines: list[bytes], limit: int, 
 
 def test_a_last_line_without_an_end_counts() -> None:
     assert lines_of(LineStream(io.BytesIO(b"eins\nzwei"), "input", raw)) == [b"eins\n", b"zwei"]
+
+
+@pytest.mark.timeout(60)
+def test_a_signal_that_does_not_wake_who_skips_lines_is_heeded_all_the_same() -> None:
+    reading, writing = os.pipe()
+    with io.FileIO(reading) as source, io.FileIO(writing, "w") as sink:
+        stream = LineStream(source, "standard input", raw)
+        sink.write(b"eins\n")
+        threading.Timer(0.1, _thread.interrupt_main).start()
+        with pytest.raises(KeyboardInterrupt):
+            stream.skip(2)
 
 
 def test_a_pipe_that_does_not_block_is_waited_for() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
+import queue
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from specmt.workers import run_in_parallel
+from specmt.workers import Result, run_in_parallel, run_in_threads
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -48,3 +50,18 @@ def test_workers_end_when_the_caller_stops_asking() -> None:
     assert next(results) == 0
     results.close()  # type: ignore[attr-defined]
     assert threading.active_count() == before
+
+
+@pytest.mark.timeout(60)
+def test_a_signal_that_does_not_wake_the_caller_is_heeded_all_the_same() -> None:
+    """As one that arrives just before the caller goes to sleep: its handler is due, and nothing interrupts the wait."""
+    released = threading.Event()
+
+    def work() -> Iterator[int]:
+        released.wait()
+        yield 1
+
+    results: queue.SimpleQueue[Result[int]] = queue.SimpleQueue()
+    threading.Timer(0.1, _thread.interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        list(run_in_threads(work, 1, results, stop=released.set))
