@@ -27,11 +27,13 @@ HEADERS = sorted(FOLDER.glob("*.h"))
 SOURCES = sorted(str(path) for path in FOLDER.glob("*.cc"))
 FLAGS = ["-std=c++17", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-Wno-psabi"]
 X86 = platform.machine().lower() in {"x86_64", "amd64"}
+AVX512 = ["-mavx2", *(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni"))]
 LEVELS = {"any": []} | (
     {
         "avx2": ["-mavx2"],
         "avxvnni": ["-mavx2", "-mavxvnni"],
-        "avx512": ["-mavx2", *(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni"))],
+        "avx512": AVX512,
+        "amx": [*AVX512, "-mamx-tile", "-mamx-int8"],
     }
     if X86
     else {}

@@ -16,7 +16,7 @@ from typing import Any
 from specmt.architecture import Architecture
 from specmt.bundle import RANGES, WEIGHTS
 from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice, Run, Size, Speculation
-from specmt.engines.native_library import LEVELS, address, build, check, library
+from specmt.engines.native_library import WAITING_FOR_WEIGHTS, address, build, check, library
 from specmt.errors import BundleError, EngineError
 from specmt.tensors import Tensor, ids_name, read_tensors, scale_name
 from specmt.vocabulary import EOS_ID
@@ -166,7 +166,7 @@ class NativeEngine:
 
         Where products take several times as long, so that a step waits for them, none (docs/engines.md).
         """
-        return int(self._build == LEVELS[-1])
+        return int(self._build in WAITING_FOR_WEIGHTS)
 
     @property
     def strict_draft_length(self) -> int:

@@ -9,6 +9,11 @@
 #include <cpuid.h>
 #endif
 
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include "network.h"
 
 using namespace specmt;
@@ -21,6 +26,9 @@ thread_local std::string last_error;
 
 template <class Work>
 int guarded(const Work& work) {
+  struct Leave {
+    ~Leave() { leave_tiles(); }
+  } leave;
   try {
     work();
     return kDone;
@@ -32,12 +40,26 @@ int guarded(const Work& work) {
   }
 }
 
+// Whether this process may use the processor's tiles, for which Linux wants to be asked.
+bool has_tiles() {
+#if defined(__x86_64__) && defined(__linux__)
+  constexpr unsigned kTiles = 1 << 24, kBytes = 1 << 25;  // AMX-TILE, AMX-INT8
+  constexpr long kAsk = 0x1023, kTileData = 18;           // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  unsigned a, b, c, d;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & kTiles) && (d & kBytes) &&
+         syscall(SYS_arch_prctl, kAsk, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 
 #pragma GCC visibility push(default)
 extern "C" {
 
-// Which builds this processor can run: 1 any, plus 2 with AVX2, plus 4 with AVX-VNNI, plus 8 with AVX-512 VNNI.
+// Which builds this processor can run: 1 any, plus 2 with AVX2, plus 4 with AVX-VNNI, plus 8 with AVX-512 VNNI, plus 16
+// with AMX as well.
 int specmt_processor_levels() {
   int levels = 1;
 #if defined(__x86_64__)
@@ -50,7 +72,7 @@ int specmt_processor_levels() {
   }
   if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-    levels |= 8;
+    levels |= has_tiles() ? 8 + 16 : 8;
 #endif
   return levels;
 }

@@ -23,6 +23,10 @@
 #include <immintrin.h>
 #endif
 
+#if defined(__AMX_INT8__) && defined(__AVX512VNNI__)
+#define SPECMT_TILES  // the processor's matrix unit
+#endif
+
 namespace specmt {
 
 constexpr int kInputs = 4;               // inputs that a dot product adds at once
@@ -38,6 +42,11 @@ constexpr int kOutputs = 32, kTile = 3;
 constexpr int kOutputs = 8, kTile = 4;
 #else
 constexpr int kOutputs = 16, kTile = 2;
+#endif
+
+#ifdef SPECMT_TILES
+constexpr int kTiledLines = 16;  // at most, of a tile
+constexpr int kFewestTiled = 7;  // lines; for fewer, vectors are as fast
 #endif
 
 constexpr int kMostInputs = 32896;  // 2^31 / (2 * 255 * 128)
@@ -129,6 +138,9 @@ class Product {
   // For each of `lines` (each `depth` bytes) and each part of 16 outputs, calls finish(line, first output, values).
   template <class Finish>
   void run(const uint8_t* activations, int lines, const Finish& finish) const {
+#ifdef SPECMT_TILES
+    if (lines >= kFewestTiled) return run_tiled(activations, lines, finish);
+#endif
     const int tiles = (lines + kTile - 1) / kTile;
     const Activation* read = readable(activations, size_t(lines) * depth_);
     for (int group = 0; group < groups_; ++group)
@@ -203,13 +215,74 @@ class Product {
     alignas(64) Ints sums[kLines][kParts];  // Clang forgets what the type says of it
     add_up<kLines>(activations + size_t(begin) * depth_, weights_.get() + size_t(group) * kGroup * depth_,
                    corrections_.get() + group * kGroup, sums);
-    for (int line = 0; line < kLines; ++line)
-      for (int part = 0; part < kParts; ++part) {
-        const int output = group * kGroup + part * kLanes;
-        const Floats exact = floats(sums[line][part]);
-        finish(begin + line, output, exact * load(scales_.get() + output) + load(biases_.get() + output));
+    for (int line = 0; line < kLines; ++line) finish_line(sums[line], begin + line, group, finish);
+  }
+
+  template <class Finish>
+  void finish_line(const Ints (&sums)[kParts], int line, int group, const Finish& finish) const {
+    for (int part = 0; part < kParts; ++part) {
+      const int output = group * kGroup + part * kLanes;
+      finish(line, output, floats(sums[part]) * load(scales_.get() + output) + load(biases_.get() + output));
+    }
+  }
+
+#ifdef SPECMT_TILES
+  // All tiles have as many lines: the last begins early.
+  template <class Finish>
+  void run_tiled(const uint8_t* activations, int lines, const Finish& finish) const {
+    const int tiles = (lines + kTiledLines - 1) / kTiledLines, height = (lines + tiles - 1) / tiles;
+    shape_tiles(height);
+    alignas(64) Ints sums[kTiledLines][kParts];
+    for (int group = 0; group < groups_; ++group)
+      for (int begin = 0; begin < lines; begin += height) {
+        const int first = std::min(begin, lines - height);
+        add_up_tiled(activations + size_t(first) * depth_, weights_.get() + size_t(group) * kGroup * depth_,
+                     corrections_.get() + group * kGroup, sums);
+        for (int line = begin; line < first + height; ++line) finish_line(sums[line - first], line, group, finish);
       }
   }
+
+  // Tiles 0 to 3 are sums of 16 outputs each, 4 has activations, the others weights.
+  static void shape_tiles(int lines) {
+    struct {
+      uint8_t palette, start_row, reserved[14];
+      uint16_t row_bytes[16];
+      uint8_t rows[16];
+    } shape = {};
+    shape.palette = 1;
+    for (int tile = 0; tile < 8; ++tile) {
+      shape.row_bytes[tile] = 64;
+      shape.rows[tile] = uint8_t(tile < 5 ? lines : 16);
+    }
+    asm volatile("" ::"m"(shape));  // all of it is read; GCC's intrinsic speaks of the first eight bytes
+    _tile_loadconfig(&shape);
+  }
+
+  // Not inlined: what it reads is in memory when it is called.
+  __attribute__((noinline)) void add_up_tiled(const uint8_t* activations, const int8_t* weights,
+                                              const int32_t* corrections, Ints (&sums)[kTiledLines][kParts]) const {
+    constexpr int kDeep = 64, kBetween = kOutputs * kInputs;  // inputs of a tile; bytes from four inputs to the next
+    _tile_loadd(0, corrections, 0);                           // for all lines the same
+    _tile_loadd(1, corrections + 16, 0);
+    _tile_loadd(2, corrections + 32, 0);
+    _tile_loadd(3, corrections + 48, 0);
+    for (int input = 0; input < depth_; input += kDeep, weights += kDeep * kOutputs) {
+      _tile_loadd(4, activations + input, depth_);
+      _tile_loadd(5, weights, kBetween);
+      _tile_dpbusd(0, 4, 5);
+      _tile_loadd(6, weights + 64, kBetween);
+      _tile_dpbusd(1, 4, 6);
+      _tile_loadd(7, weights + 128, kBetween);
+      _tile_dpbusd(2, 4, 7);
+      _tile_loadd(5, weights + 192, kBetween);
+      _tile_dpbusd(3, 4, 5);
+    }
+    _tile_stored(0, &sums[0][0], sizeof sums[0]);
+    _tile_stored(1, &sums[0][1], sizeof sums[0]);
+    _tile_stored(2, &sums[0][2], sizeof sums[0]);
+    _tile_stored(3, &sums[0][3], sizeof sums[0]);
+  }
+#endif
 
   // Not inlined: there, all sums stay in registers.
   template <int kLines>
@@ -319,5 +392,12 @@ class Product {
   std::unique_ptr<float[], Release> biases_;
   std::unique_ptr<int32_t[], Release> corrections_;
 };
+
+// To be called when a thread has done what it was asked for: what it left in tiles would be kept for it.
+inline void leave_tiles() {
+#ifdef SPECMT_TILES
+  _tile_release();
+#endif
+}
 
 }  // namespace specmt
