@@ -121,6 +121,9 @@ class Hypothesis:
             ids: emitted by all, one behind the other.
         """
         taken = ids[: self.extend(ids, log_probs)]
+        if not draft_length:
+            self.iterations += [Iteration(0, 0, (id_,), *trace) for id_ in taken]
+            return
         begin = 0
         for count in accepted:
             emitted = taken[begin : begin + count + 1]
