@@ -148,7 +148,7 @@ def trainer_arguments(study: Study, variant: Variant, updates: int, data: Path, 
     """What fairseq is told."""
     config = study.settings(variant, updates)
     output_ids = study.run / "drafter" / "output_ids.json" if config.drafter.vocabulary_size else None
-    arguments = driver.drafter_arguments(config, data, study.verifier(), checkpoints_folder, output_ids)
+    arguments = driver.drafter_arguments(config, data, study.verifier(), checkpoints_folder, output_ids, None)
     return [*arguments, "--user-dir", str(VARIANTS_FOLDER.resolve()), "--arch", variant.arch]
 
 

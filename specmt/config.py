@@ -203,8 +203,9 @@ class Config:
     output: str
     """Folder of checkpoints, logs and the bundle; relative to the working directory."""
     start_from: str = ""
-    """Folder of a finished run whose tokenizer and verifier (before refinement) this one goes on from, with data of its
-    own. Tokens that stood in that run's data can still be said."""
+    """A bundle, or the folder of a finished run, that this run goes on from with data of its own: with the tokenizer,
+    the verifier (of a run, before refinement), and the drafter if it has the shape that is wanted here. What could be
+    said can still be."""
     data: DataConfig
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
     verifier: VerifierConfig

@@ -32,6 +32,7 @@ from specmt.bundle import (
 from specmt.config import Config, CorpusConfig, OptimizerConfig, SampleConfig, Samples
 from specmt.corpus import evenly_spread
 from specmt.distillation import Decoding, translate_in_shards
+from specmt.earlier import TARGET_COUNTS, Earlier
 from specmt.engines.base import IntArray
 from specmt.errors import BundleError, TrainingError, UsageError
 from specmt.evaluation import evaluate
@@ -46,8 +47,6 @@ from specmt.tuning import counted_emission
 from specmt.vocabulary import Vocabulary
 from specmt.weights import save_weights
 
-_TARGET_COUNTS = "target_counts.json"
-"""How often each token stands on the target side of the training data, that of the runs before this one included."""
 EVALUATED_LINES = 400
 """Validation lines that the short evaluation at the end of training decodes."""
 _RECORDED_PACKAGES = ("torch", "fairseq", "sentencepiece")
@@ -79,18 +78,18 @@ class Pipeline:
             self._train_tokenizer,
             (TOKENIZER,),
             (config.tokenizer, self.data.languages, [(entry.skip, entry.limit, entry.swapped) for entry in data.train]),
-            inputs=[*self.data.files(data.train), *self._earlier("tokenizer", TOKENIZER)],
+            inputs=[*self.data.files(data.train), *self._earlier_files("tokenizer")],
         )
         corpora = [*data.train, *data.valid]
         binarised = self._stage(
             "binarise",
             self._binarise,
-            [*self.data.binarised_files(), _TARGET_COUNTS],
+            [*self.data.binarised_files(), TARGET_COUNTS],
             (
                 *(data.max_tokens, data.max_length_ratio, len(data.train)),
                 [(entry.skip, entry.limit, entry.repeat, entry.swapped) for entry in corpora],
             ),
-            inputs=[*self.data.files(corpora), *self._earlier("binarise", _TARGET_COUNTS)],
+            inputs=[*self.data.files(corpora), *self._earlier_files("binarise")],
             needs=(tokenizer,),
         )
         verifier = self._stage(
@@ -98,7 +97,7 @@ class Pipeline:
             self._train_verifier,
             ("verifier.pt",),
             (config.verifier, *numerics),
-            inputs=self._earlier("verifier", "verifier.pt"),
+            inputs=self._earlier_files("verifier"),
             needs=(binarised,),
         )
         refined = self._stage(
@@ -117,6 +116,7 @@ class Pipeline:
             self._train_drafter,
             ("drafter.pt",),
             (config.drafter, *numerics),
+            inputs=self._earlier_files("drafter"),
             needs=(distilled,),
         )
         exported = self._stage(
@@ -173,9 +173,12 @@ class Pipeline:
     def _folder(self, stage: str) -> Path:
         return Path(self.config.output) / stage
 
-    def _earlier(self, stage: str, name: str) -> tuple[Path, ...]:
-        """A file of the run that this one goes on from, if it goes on from one."""
-        return (Path(self.config.start_from) / stage / name,) if self.config.start_from else ()
+    @cached_property
+    def _earlier(self) -> Earlier | None:
+        return Earlier(Path(self.config.start_from)) if self.config.start_from else None
+
+    def _earlier_files(self, stage: str) -> tuple[Path, ...]:
+        return self._earlier.files(stage) if self._earlier else ()
 
     @property
     def _verifier(self) -> Path:
@@ -191,23 +194,23 @@ class Pipeline:
 
     def _train_tokenizer(self) -> None:
         settings, folder = self.config.tokenizer, self._folder("tokenizer")
-        for earlier in self._earlier("tokenizer", TOKENIZER):
-            shutil.copyfile(earlier, folder / TOKENIZER)
-            if (size := len(self.vocabulary)) != settings.vocabulary_size:
-                raise TrainingError(f"tokenizer.vocabulary_size: {earlier}, which start_from names, has {size} pieces")
+        if not self._earlier:
+            self.data.train_tokenizer(folder)
             return
-        self.data.train_tokenizer(folder)
+        shutil.copyfile(earlier := self._earlier.tokenizer(), folder / TOKENIZER)
+        if (size := len(self.vocabulary)) != settings.vocabulary_size:
+            raise TrainingError(f"tokenizer.vocabulary_size: {earlier}, which start_from names, has {size} pieces")
 
     def _binarise(self) -> None:
         folder = self._folder("binarise")
         self.data.binarise(self.vocabulary, folder)
         counts = self._target_counts("binarise")
-        for earlier in self._earlier("binarise", _TARGET_COUNTS):
-            counts += np.array(json.loads(earlier.read_text(encoding="utf-8")))
-        write_json(folder / _TARGET_COUNTS, counts.tolist())
+        if self._earlier:
+            counts += self._earlier.target_counts()
+        write_json(folder / TARGET_COUNTS, counts.tolist())
 
     def _train_verifier(self) -> None:
-        initial = next(iter(self._earlier("verifier", "verifier.pt")), None)
+        initial = self._earlier.verifier(self._folder("verifier")) if self._earlier else None
         self._train_verifier_further("verifier", self.config.verifier.optimizer, "binarise", initial)
 
     def _refine(self) -> None:
@@ -258,19 +261,26 @@ class Pipeline:
         self.data.write_binarised(vocabulary, folder, distilled, why)
 
     def _train_drafter(self) -> None:
-        folder, optimizer = self._folder("drafter"), self.config.drafter.optimizer
+        folder, settings = self._folder("drafter"), self.config.drafter
+        initial = self._earlier.drafter(folder, settings) if self._earlier else None
+        if initial:
+            self.reporter.announce(f"drafter: goes on from {self.config.start_from}")
         arguments = driver.drafter_arguments(
-            self.config, self._folder("distil"), self._verifier, folder / "checkpoints", self._draft_ids(folder)
+            *(self.config, self._folder("distil"), self._verifier, folder / "checkpoints"),
+            self._draft_ids(folder, initial),
+            initial,
         )
-        self._train("drafter", arguments, optimizer, folder / "drafter.pt")
+        self._train("drafter", arguments, settings.optimizer, folder / "drafter.pt")
 
-    def _draft_ids(self, folder: Path) -> Path | None:
-        """The file with the tokens that the drafter can say, if those are not all."""
+    def _draft_ids(self, folder: Path, initial: Path | None) -> Path | None:
+        """The file with the tokens that the drafter can say, if those are not all; those of `initial` are kept."""
         size = self.config.drafter.vocabulary_size
         if not size:
             return None
         path = folder / "output_ids.json"
-        write_json(path, shortlist.frequent_ids(self._target_counts("distil"), size).tolist())
+        own = checkpoints.load(initial)["model"]["output.ids"] if initial else None
+        ids = shortlist.frequent_ids(self._target_counts("distil"), size) if own is None else own
+        write_json(path, ids.tolist())
         return path
 
     def _target_counts(self, stage: str) -> IntArray:
@@ -315,7 +325,7 @@ class Pipeline:
         self, path: Path, weights: dict[str, Tensor], architecture: Architecture, decoding: DecodingDefaults
     ) -> None:
         """Write a bundle whose verifier says the tokens that occur in the training data."""
-        counts = json.loads((self._folder("binarise") / _TARGET_COUNTS).read_text(encoding="utf-8"))
+        counts = json.loads((self._folder("binarise") / TARGET_COUNTS).read_text(encoding="utf-8"))
         said = shortlist.seen_ids(np.array(counts))
         weights, architecture = checkpoints.limit_targets(weights, architecture, said)
         sources = calibration_sources(self.vocabulary, [pair.source for pair in self.data.validation_pairs()])

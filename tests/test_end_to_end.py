@@ -198,6 +198,23 @@ def test_a_finished_run_is_skipped_and_a_changed_setting_redoes_only_what_follow
     assert json.loads((copy / "bundle" / "manifest.json").read_text())["decoding"]["beta"] == 2
 
 
+@pytest.mark.slow
+def test_a_bundle_can_be_trained_further(bundle: Path, tmp_path: Path) -> None:
+    """With so few updates, nothing but what the bundle had learned can translate."""
+    few = [
+        f"{part}.optimizer.{name}={value}"
+        for part in ("verifier", "refinement", "drafter")
+        for name, value in {"max_updates": 4, "warmup_updates": 1, "checkpoint_updates": 2}.items()
+    ]
+    done = specmt(*train_arguments(tmp_path / "run", f"start_from={bundle}", *few))
+    assert f"drafter: goes on from {bundle}" in (done.stdout + done.stderr).decode()
+    scores = json.loads((tmp_path / "run" / "evaluate" / "evaluation.json").read_text())
+    by_name = {result["strategy"]: result for result in scores["results"]}
+    assert by_name["ar"]["bleu"] > 60 and by_name["spec-strict"]["mean_emitted_tokens"] > 2
+    again = specmt(*train_arguments(tmp_path / "run", f"start_from={bundle}", *few))
+    assert b"drafter: up to date" in again.stdout + again.stderr
+
+
 def test_a_run_killed_in_every_stage_ends_with_a_working_bundle(tmp_path: Path) -> None:
     output = tmp_path / "run"
     short = ("verifier.optimizer.max_updates=60", "verifier.optimizer.checkpoint_updates=20")

@@ -110,13 +110,21 @@ def check_shape(initial: Path, verifier: VerifierConfig) -> None:
             raise TrainingError(f"verifier.{name}: {initial}, from which training goes on, has {found[name]}")
 
 
+def drafter_shape(drafter: Mapping[str, Any]) -> tuple[int, int, int, int]:
+    """Of a drafter's checkpoint: layers, draft length, rank of the bigram term, tokens that it can say (0: all)."""
+    weights = drafter["model"]
+    layers = sum(name.endswith(".fc1.bias") for name in weights)
+    rank = weights["bigram_gate.weight"].size(0)
+    return layers, weights["slots.weight"].size(0), rank, len(weights.get("output.ids", ()))
+
+
 def pair_architecture(verifier: Mapping[str, Any], drafter: Mapping[str, Any]) -> Architecture:
     """The shape of a pair, from its two checkpoints' content."""
-    weights = drafter["model"]
+    layers, draft_length, rank, draft_vocabulary_size = drafter_shape(drafter)
     return replace(
         verifier_architecture(verifier),
-        drafter_layers=sum(name.endswith(".fc1.bias") for name in weights),
-        draft_length=weights["slots.weight"].size(0),
-        bigram_rank=weights["bigram_gate.weight"].size(0),
-        draft_vocabulary_size=len(weights.get("output.ids", ())),
+        drafter_layers=layers,
+        draft_length=draft_length,
+        bigram_rank=rank,
+        draft_vocabulary_size=draft_vocabulary_size,
     )

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from specmt.config import Config, OptimizerConfig
+from specmt.architecture import Architecture
+from specmt.config import Config, OptimizerConfig, VerifierConfig
 from specmt.errors import TrainingError
 
 # Fresh memory is costly in virtual machines: keep what was freed. glibc reads these at start, other libcs ignore them.
@@ -36,30 +37,36 @@ def verifier_arguments(
     config: Config, optimizer: OptimizerConfig, binarised: Path, checkpoints: Path, initial: Path | None
 ) -> list[str]:
     """Arguments of fairseq for the verifier. `initial`: a checkpoint whose weights it starts from."""
-    verifier = config.verifier
     return [
-        str(binarised),
-        *("--task", "translation", "--arch", "transformer", "--share-all-embeddings"),
+        *(str(binarised), *verifier_shape(config.verifier), "--dropout", str(config.verifier.dropout)),
         *("--source-lang", config.data.source_language, "--target-lang", config.data.target_language),
-        *("--encoder-layers", str(verifier.encoder_layers), "--decoder-layers", str(verifier.decoder_layers)),
-        *("--encoder-embed-dim", str(verifier.width), "--decoder-embed-dim", str(verifier.width)),
-        *("--encoder-ffn-embed-dim", str(verifier.feed_forward_width)),
-        *("--decoder-ffn-embed-dim", str(verifier.feed_forward_width)),
-        *("--encoder-attention-heads", str(verifier.heads), "--decoder-attention-heads", str(verifier.heads)),
-        *("--encoder-normalize-before", "--decoder-normalize-before", "--dropout", str(verifier.dropout)),
-        *("--criterion", "specmt_translation", "--label-smoothing", str(verifier.label_smoothing)),
+        *("--criterion", "specmt_translation", "--label-smoothing", str(config.verifier.label_smoothing)),
         *_common_arguments(config, optimizer, checkpoints, initial),
     ]
 
 
+def verifier_shape(shape: VerifierConfig | Architecture) -> list[str]:
+    """Arguments of fairseq that say what model a verifier is."""
+    return [
+        *("--task", "translation", "--arch", "transformer", "--share-all-embeddings"),
+        *("--encoder-layers", str(shape.encoder_layers), "--decoder-layers", str(shape.decoder_layers)),
+        *("--encoder-embed-dim", str(shape.width), "--decoder-embed-dim", str(shape.width)),
+        *("--encoder-ffn-embed-dim", str(shape.feed_forward_width)),
+        *("--decoder-ffn-embed-dim", str(shape.feed_forward_width)),
+        *("--encoder-attention-heads", str(shape.heads), "--decoder-attention-heads", str(shape.heads)),
+        *("--encoder-normalize-before", "--decoder-normalize-before"),
+    ]
+
+
 def drafter_arguments(
-    config: Config, binarised: Path, verifier: Path, checkpoints: Path, output_ids: Path | None
+    config: Config, binarised: Path, verifier: Path, checkpoints: Path, output_ids: Path | None, initial: Path | None
 ) -> list[str]:
     """Arguments of fairseq for the drafter.
 
     Args:
         binarised: the sources with the verifier's translations.
         output_ids: JSON with the ids of the tokens that it can say; all where there is none.
+        initial: a checkpoint whose weights it starts from.
     """
     drafter = config.drafter
     return [
@@ -73,13 +80,11 @@ def drafter_arguments(
         *("--criterion", "specmt_drafting", "--label-smoothing", str(drafter.label_smoothing)),
         *("--blocks", str(drafter.blocks)),
         *(["--output-ids", str(output_ids)] if output_ids else []),
-        *_common_arguments(config, drafter.optimizer, checkpoints),
+        *_common_arguments(config, drafter.optimizer, checkpoints, initial),
     ]
 
 
-def _common_arguments(
-    config: Config, optimizer: OptimizerConfig, checkpoints: Path, initial: Path | None = None
-) -> list[str]:
+def _common_arguments(config: Config, optimizer: OptimizerConfig, checkpoints: Path, initial: Path | None) -> list[str]:
     updates, interval = str(optimizer.max_updates), str(optimizer.checkpoint_updates)
     return [
         *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--weight-decay", str(optimizer.weight_decay)),

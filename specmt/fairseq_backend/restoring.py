@@ -1,0 +1,102 @@
+"""A bundle's models as fairseq's checkpoints, for training that goes on from them and for other tools of fairseq's.
+
+The weights are the bundle's 8-bit numbers in float32; the optimizer's state is not in a bundle.
+"""
+
+from __future__ import annotations
+
+import warnings
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specmt.architecture import Architecture
+from specmt.bundle import Bundle
+from specmt.errors import TrainingError
+from specmt.fairseq_backend import compat  # noqa: F401  (before fairseq)
+from specmt.fairseq_backend.driver import verifier_shape
+from specmt.files import atomic_path
+from specmt.tensors import DRAFTER_OUTPUT
+from specmt.weights import load_weights
+
+from fairseq import options  # isort: skip
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf  # isort: skip
+from omegaconf import OmegaConf  # isort: skip
+
+_SHARED = ("encoder.embed_tokens", "decoder.embed_tokens", "decoder.output_projection")
+_VERSION = 3.0
+"""Of fairseq's layers, which its models keep among their weights."""
+
+
+def write_verifier(bundle: Bundle, path: Path) -> None:
+    """Write a bundle's verifier as a checkpoint of fairseq's `transformer`. Written atomically.
+
+    Raises:
+        TrainingError: it is not of the kind that `specmt train` trains.
+    """
+    weights = _tensors(bundle, "verifier.")
+    embeddings = torch.from_numpy(load_weights(bundle)["embeddings.weight"])
+    weights |= {f"{name}.weight": embeddings for name in _SHARED}
+    weights |= {f"{side}.version": torch.tensor([_VERSION]) for side in ("encoder", "decoder")}
+    _save(weights, _settings(bundle), path)
+
+
+def write_drafter(bundle: Bundle, path: Path) -> None:
+    """Write a bundle's drafter as a checkpoint to begin training with. Written atomically.
+
+    Raises:
+        TrainingError: as `write_verifier`.
+    """
+    weights = _tensors(bundle, "drafter.")
+    weights.pop(f"{DRAFTER_OUTPUT}.weight".removeprefix("drafter."), None)
+    _save(weights, _settings(bundle), path)
+
+
+def _tensors(bundle: Bundle, prefix: str) -> dict[str, Tensor]:
+    return {
+        name.removeprefix(prefix): torch.from_numpy(array)
+        for name, array in load_weights(bundle).items()
+        if name.startswith(prefix)
+    }
+
+
+def _settings(bundle: Bundle) -> Any:
+    """What fairseq says of a model of this shape."""
+    shape = bundle.architecture
+    if _plain(shape) != shape:
+        raise TrainingError(f"{bundle.path}: its verifier was converted, and is not of the kind that is trained here")
+    source, target = bundle.source_language, bundle.target_language
+    arguments = ["data", *verifier_shape(shape), "--source-lang", source, "--target-lang", target]
+    args: Namespace = options.parse_args_and_arch(options.get_training_parser(), arguments)
+    with warnings.catch_warnings():  # hydra's, on how fairseq calls it
+        warnings.simplefilter("ignore")
+        settings = convert_namespace_to_omegaconf(args)
+    return OmegaConf.to_container(settings, resolve=True, enum_to_str=True)
+
+
+def _plain(shape: Architecture) -> Architecture:
+    """The shape that training gives a pair of these sizes."""
+    return Architecture(
+        *(shape.vocabulary_size, shape.width, shape.heads, shape.feed_forward_width),
+        *(shape.encoder_layers, shape.decoder_layers, shape.drafter_layers, shape.draft_length, shape.bigram_rank),
+        *(shape.target_vocabulary_size, shape.draft_vocabulary_size),
+    )
+
+
+def _save(weights: dict[str, Tensor], settings: Any, path: Path) -> None:
+    """As fairseq saves a checkpoint, with no state of an optimizer."""
+    optimizer = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
+    state = {
+        "args": None,
+        "cfg": settings,
+        "model": weights,
+        "criterion": None,
+        "optimizer_history": [optimizer],
+        "task_state": {},
+        "extra_state": {"train_iterator": {"version": 2, "epoch": 1, "iterations_in_epoch": 0, "shuffle": True}},
+    }
+    with atomic_path(path) as temporary:
+        torch.save(state, temporary)

@@ -1,0 +1,55 @@
+"""A bundle's models as fairseq's checkpoints: nothing is lost, and what training would not make is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from specmt import BUNDLED_MODEL
+from specmt.bundle import Bundle, load_bundle
+from specmt.config import DrafterConfig, OptimizerConfig
+from specmt.earlier import Earlier
+from specmt.errors import TrainingError
+from specmt.fairseq_backend import checkpoints, restoring
+from specmt.shortlist import seen_ids
+from specmt.weights import load_weights
+
+DRAFTER = DrafterConfig(optimizer=OptimizerConfig(max_updates=1), layers=1, draft_length=10, vocabulary_size=3072)
+
+
+@pytest.fixture(scope="module")
+def bundled() -> Bundle:
+    return load_bundle(BUNDLED_MODEL)
+
+
+def test_a_pair_comes_back_from_its_checkpoints_to_the_bit(bundled: Bundle, tmp_path: Path) -> None:
+    restoring.write_verifier(bundled, tmp_path / "verifier.pt")
+    restoring.write_drafter(bundled, tmp_path / "drafter.pt")
+    verifier, drafter = (checkpoints.load(tmp_path / name) for name in ("verifier.pt", "drafter.pt"))
+    found = checkpoints.bundle_weights(verifier["model"], drafter["model"])
+    said = seen_ids(Earlier(BUNDLED_MODEL).target_counts())
+    found, architecture = checkpoints.limit_targets(found, checkpoints.pair_architecture(verifier, drafter), said)
+    assert architecture == bundled.architecture
+    weights = load_weights(bundled)
+    assert found.keys() == weights.keys()
+    for name, array in weights.items():
+        np.testing.assert_array_equal(found[name].numpy(), array, err_msg=name)
+
+
+def test_a_converted_verifier_is_refused(bundled: Bundle, tmp_path: Path) -> None:
+    converted = replace(bundled, architecture=replace(bundled.architecture, activation="gelu"))
+    with pytest.raises(TrainingError, match="is not of the kind that is trained here"):
+        restoring.write_verifier(converted, tmp_path / "verifier.pt")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("other", "goes_on"),
+    [({}, True), ({"layers": 2}, False), ({"draft_length": 9}, False), ({"bigram_rank": 8}, False)],
+)
+def test_a_drafter_goes_on_where_it_has_the_wanted_shape(tmp_path: Path, other: dict[str, int], goes_on: bool) -> None:
+    initial = Earlier(BUNDLED_MODEL).drafter(tmp_path, replace(DRAFTER, **other))
+    assert initial == (tmp_path / "initial.pt" if goes_on else None)
