@@ -4,14 +4,12 @@
 #   TORCH_INDEX  where pip may also look for torch. On Linux the wheel of PyPI brings gigabytes of CUDA, so the default
 #                is the index of CPU builds where it answers within 3 seconds, else none. For CUDA: make dev TORCH_INDEX=
 #   ARGS         passed on to pytest                                         make test ARGS="-k smoke -x"
-#   CHECKPOINT   fairseq checkpoint of the verifier, for `make bench`        make bench CHECKPOINT=runs/NAME/verifier/verifier.pt
-#   BUNDLE       the pair to measure, if not the bundled one;  BENCH  other options of scripts/bench_*.py, such as --quick
+#   BUNDLE       the pair that `make bench` measures, if not the bundled one;  BENCH  other options of scripts/bench_*.py
 
 PYTHON ?= python3
 CPU_TORCH := https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?= $(shell curl -fsIL -m 3 -o /dev/null $(CPU_TORCH)/torch/ 2>/dev/null && echo $(CPU_TORCH))
 ARGS ?=
-CHECKPOINT ?=
 BUNDLE ?=
 BENCH ?=
 
@@ -52,7 +50,7 @@ format: .venv/.dev  ## put imports and layout right
 bench: .venv/.dev  ## measure what has not been measured, and write docs/benchmarks.md (minutes; see above)
 	$(BIN)/python -c 'import ctranslate2' 2> /dev/null || $(PIP_INSTALL) --editable '.[bench]'
 	@set -e; for name in limit passes start systems; do \
-	  $(BIN)/python scripts/bench_$$name.py $(addprefix --checkpoint ,$(CHECKPOINT)) $(addprefix --bundle ,$(BUNDLE)) $(BENCH); done
+	  $(BIN)/python scripts/bench_$$name.py $(addprefix --bundle ,$(BUNDLE)) $(BENCH); done
 	@$(BIN)/python scripts/write_benchmarks.py
 
 clean:  ## remove .venv, build products and caches; data/corpora and runs stay

@@ -5,7 +5,7 @@ over rounds whose order changes. A time spans text in to text out, tokenisation 
 its threads, batch sizes, instruction sets and vocabulary map, found on lines of the first test set; so does specmt with
 its batch sizes.
 
-    python scripts/bench_systems.py --checkpoint runs/NAME/verifier/verifier.pt [--bundle DIR] [--quick]
+    python scripts/bench_systems.py [--bundle DIR] [--checkpoint FILE] [--quick]
 """
 
 from __future__ import annotations

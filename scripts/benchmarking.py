@@ -22,7 +22,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
+from specmt.bundle import MANIFEST, load_bundle
 from specmt.corpus import Pair, evenly_spread, read_parallel
+from specmt.errors import TrainingError
 from specmt.files import file_digest, write_json
 from specmt.machine import cpu_model
 
@@ -39,7 +41,7 @@ class Options:
 
     bundle: Path
     checkpoint: Path | None
-    """The fairseq checkpoint of the bundle's verifier; None leaves out what needs it."""
+    """The bundle's verifier as a fairseq checkpoint; None leaves out what needs it."""
     corpora: Path
     folder: Path
     quick: bool
@@ -50,7 +52,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     """A parser with the options that all sections have; `options` reads them."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--bundle", type=Path, default=BUNDLED, help="the pair (default: the bundled one)")
-    made.add_argument("--checkpoint", type=Path, help="fairseq checkpoint of the pair's verifier, for the other tools")
+    made.add_argument("--checkpoint", type=Path, help="the pair's verifier, for other tools (default: the bundle's)")
     made.add_argument("--corpora", type=Path, default=ROOT / "data" / "corpora")
     made.add_argument("--folder", type=Path, default=ROOT / "runs" / "bench", help="where results are kept")
     made.add_argument("--quick", action="store_true", help="few lines and rounds: to see that it runs")
@@ -64,8 +66,24 @@ def options(arguments: argparse.Namespace) -> Options:
         if not path.exists():
             sys.exit(f"{path}: no such file or folder")
     arguments.folder.mkdir(parents=True, exist_ok=True)
+    arguments.checkpoint = arguments.checkpoint or restored(arguments.bundle, arguments.folder)
     names = ("bundle", "checkpoint", "corpora", "folder", "quick", "again")
     return Options(**{name: getattr(arguments, name) for name in names})
+
+
+def restored(bundle: Path, folder: Path) -> Path | None:
+    """A bundle's verifier as a checkpoint, its weights as they run; None without fairseq, or for another's model."""
+    path = folder / "models" / f"verifier-{file_digest(bundle / MANIFEST)[:16]}.pt"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            from specmt.fairseq_backend.restoring import write_verifier
+
+            write_verifier(load_bundle(bundle), path)
+        except (ImportError, TrainingError) as error:
+            print(f"no checkpoint of {bundle}: {error}", file=sys.stderr)
+            return None
+    return path
 
 
 class Results:
