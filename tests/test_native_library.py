@@ -97,4 +97,5 @@ def test_this_processors_best_build_is_the_one_for_its_instructions() -> None:
     needed = {"any": set(), "avx2": {"avx2"}, "avxvnni": {"avx_vnni"}, "avx512": {"avx512_vnni"}, "amx": {"amx_int8"}}
     if platform.machine() == "x86_64" and platform.system() == "Linux":
         flags = set(Path("/proc/cpuinfo").read_text().split())
-        assert runnable() == tuple(level for level in LEVELS if needed[level] <= flags)
+        expected = [level for level in LEVELS if needed[level] <= flags]
+        assert [*runnable()] in (expected, [level for level in expected if level != "amx"]), "Linux may refuse tiles"
