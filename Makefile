@@ -47,7 +47,7 @@ format: .venv/.dev  ## put imports and layout right
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i specmt/native/*.cc specmt/native/*.h
 
-bench: .venv/.dev  ## measure what has not been measured, and write docs/benchmarks.md (minutes; see above)
+bench: .venv/.dev  ## measure what has not been measured, and write docs/benchmarks.md (an hour; see above)
 	$(BIN)/python -c 'import ctranslate2' 2> /dev/null || $(PIP_INSTALL) --editable '.[bench]'
 	@set -e; for name in limit passes start systems; do \
 	  $(BIN)/python scripts/bench_$$name.py $(addprefix --bundle ,$(BUNDLE)) $(BENCH); done

@@ -2,7 +2,7 @@
 
 Times are in milliseconds on one core: medians over rounds in which every pass is run once, so that a busy neighbour
 slows all of them alike. Weights do not change the cost, so random ones do: exported for us, as a fairseq checkpoint
-through CTranslate2's own converter for it (with `--checkpoint`, whose settings serve as a template). Also how many
+through CTranslate2's own converter for it (the checkpoint's settings serve as a template). Also how many
 tokens the given bundle emits at each draft length, to turn passes into time a token.
 
     python scripts/bench_passes.py [--checkpoint FILE] [--bundle DIR] [--quick]

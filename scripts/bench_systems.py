@@ -326,7 +326,7 @@ def main() -> None:
     if options.checkpoint:
         models = peers.prepared(load_bundle(options.bundle), options.checkpoint, options.folder)
     else:
-        print("no --checkpoint: without CTranslate2 and fairseq", file=sys.stderr)
+        print("without CTranslate2 and fairseq", file=sys.stderr)
     bench(options, QUICK if options.quick else FULL, models)
 
 

@@ -127,10 +127,12 @@ def choices(sections: Parts) -> str:
 def weights(sections: Parts) -> str:
     """What shows that all run the same verifier."""
     shown = sections["systems"]["parts"]["same weights"]
+    steps = f"no farther than {shown['farthest_in_steps']:.2f} steps of their row's 8-bit integers (0.5 is rounding)"
+    apart = steps if shown["farthest_in_steps"] else "the very numbers"
     return (
-        f"No weight of the bundle's verifier is farther than {shown['farthest_in_steps']:.2f} steps of its row's 8-bit "
-        f"integers from the checkpoint's (0.5 is rounding); CTranslate2 in float32, converted from the checkpoint, and "
-        f"our torch engine in float32 give the same greedy tokens on {shown['same_tokens']} of {shown['lines']} lines."
+        f"The checkpoint that the other tools get has the bundle's weights, {apart}. CTranslate2 in float32, converted "
+        f"from it, and our torch engine in float32 give the same greedy tokens on {shown['same_tokens']} of "
+        f"{shown['lines']} lines."
     )
 
 

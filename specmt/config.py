@@ -281,8 +281,9 @@ def _contradictions(config: Config) -> Iterator[str]:
         yield "data.target_language: must not be the source language: files are named by them"
     if set(config.output) & set(_FAIRSEQ_READS):
         yield f"output: fairseq cannot work in a folder with {' or '.join(_FAIRSEQ_READS)} in its name"
-    if config.start_from and Path(config.start_from).resolve() == Path(config.output).resolve():
-        yield "start_from: must not be output: a run does not go on from itself"
+    start, output = Path(config.start_from).resolve(), Path(config.output).resolve()
+    if config.start_from and output in {start, *start.parents}:
+        yield "start_from: must not be output, or in it: a run does not go on from itself"
     if verifier.width % verifier.heads:
         yield "verifier.width: must be a multiple of verifier.heads"
     if drafter.layers > verifier.decoder_layers:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from specmt.bundle import MANIFEST, TOKENIZER, Bundle, load_bundle
-from specmt.config import DrafterConfig
+from specmt.architecture import Architecture
+from specmt.bundle import MANIFEST, TOKENIZER, WEIGHTS, Bundle, load_bundle
+from specmt.config import DrafterConfig, VerifierConfig
 from specmt.engines.base import IntArray
 from specmt.errors import TrainingError
 from specmt.fairseq_backend import checkpoints, restoring
@@ -19,62 +19,77 @@ from specmt.weights import load_weights
 
 TARGET_COUNTS = "target_counts.json"
 """How often each token stands on the target side of the training data, that of the runs before this one included."""
+_OF_A_RUN = {"tokenizer": TOKENIZER, "binarise": TARGET_COUNTS, "verifier": "verifier.pt", "drafter": "drafter.pt"}
+"""What a later run takes of each stage."""
 
 
-@dataclass(frozen=True)
 class Earlier:
     """A run's folder, or a bundle's, whose weights are the 8-bit numbers that it translates with."""
 
-    folder: Path
+    def __init__(self, folder: Path) -> None:
+        """Look at nothing yet."""
+        self.folder = folder
 
     @cached_property
     def _bundle(self) -> Bundle | None:
         return load_bundle(self.folder) if (self.folder / MANIFEST).is_file() else None
 
+    def check(self, wanted: VerifierConfig) -> None:
+        """Refuse what a run cannot go on from, before it does anything.
+
+        Raises:
+            TrainingError: it is no bundle of a pair that was trained here and no finished run, or of another shape.
+            BundleError: it is a damaged bundle.
+        """
+        if self._bundle is None:
+            if not all(path.is_file() for stage in _OF_A_RUN for path in self.files(stage)):
+                raise TrainingError(f"start_from: {self.folder} is neither a bundle nor the folder of a finished run")
+            shape = checkpoints.verifier_architecture(checkpoints.load(self.verifier(self.folder)))
+        else:
+            restoring.check_kind(self._bundle)
+            shape = self._bundle.architecture
+        _check_shape(shape, wanted, self.folder)
+
     def files(self, stage: str) -> tuple[Path, ...]:
         """What the stage of a later run depends on, beside that run's own data and settings."""
-        if (self.folder / MANIFEST).is_file():
-            return (self.folder / MANIFEST,)  # it has the digests of the others
-        names = {"tokenizer": TOKENIZER, "binarise": TARGET_COUNTS, "verifier": "verifier.pt", "drafter": "drafter.pt"}
-        path = self.folder / stage / names[stage]
+        if self._bundle is not None:
+            return (self.folder / (TOKENIZER if stage == "tokenizer" else WEIGHTS),)
+        path = self.folder / stage / _OF_A_RUN[stage]
         return (path,) if stage != "drafter" or path.is_file() else ()
 
     def tokenizer(self) -> Path:
-        """The SentencePiece model.
-
-        Raises:
-            TrainingError: there is none in the bundle.
-        """
-        if self._bundle and not self._bundle.has_own_tokenizer:
-            raise TrainingError(f"start_from: {self.folder} has no SentencePiece model of this program's")
-        return self.folder / TOKENIZER if self._bundle else self.files("tokenizer")[0]
+        """The SentencePiece model."""
+        return self.files("tokenizer")[0]
 
     def target_counts(self) -> IntArray:
         """What `TARGET_COUNTS` has, shape (vocabulary_size,); of a bundle, 1 for each token that its verifier says."""
-        if not self._bundle:
+        if self._bundle is None:
             return np.array(json.loads(self.files("binarise")[0].read_text(encoding="utf-8")))
-        size = self._bundle.architecture.vocabulary_size
-        said = load_weights(self._bundle).get(ids_name(VERIFIER_OUTPUT), np.arange(size))
-        return np.isin(np.arange(size), said).astype(np.int64)
+        tokens = np.arange(self._bundle.architecture.vocabulary_size)
+        said = load_weights(self._bundle).get(ids_name(VERIFIER_OUTPUT), tokens)
+        return np.isin(tokens, said).astype(np.int64)
 
     def verifier(self, folder: Path) -> Path:
         """The checkpoint to begin with, a run's that of before its refinement; a bundle's is written to `folder`."""
-        if not self._bundle:
+        if self._bundle is None:
             return self.files("verifier")[0]
         restoring.write_verifier(self._bundle, folder / "initial.pt")
         return folder / "initial.pt"
 
     def drafter(self, folder: Path, wanted: DrafterConfig) -> Path | None:
         """The same of the drafter; None where there is none of the wanted shape."""
-        if self._bundle and self._bundle.has_drafter:
-            path = folder / "initial.pt"
-            restoring.write_drafter(self._bundle, path)
-        elif files := self.files("drafter"):
-            path = files[0]
-        else:
+        shape = (wanted.layers, wanted.draft_length, wanted.bigram_rank, wanted.vocabulary_size)
+        if self._bundle is None:
+            (path,) = self.files("drafter") or (None,)
+            return path if path and checkpoints.drafter_shape(checkpoints.load(path)) == shape else None
+        own = self._bundle.architecture
+        if (own.drafter_layers, own.draft_length, own.bigram_rank, own.draft_vocabulary_size) != shape:
             return None
-        has_shape = checkpoints.drafter_shape(checkpoints.load(path)) == (
-            *(wanted.layers, wanted.draft_length, wanted.bigram_rank),
-            wanted.vocabulary_size,
-        )
-        return path if has_shape else None
+        restoring.write_drafter(self._bundle, folder / "initial.pt")
+        return folder / "initial.pt"
+
+
+def _check_shape(found: Architecture, wanted: VerifierConfig, where: Path) -> None:
+    for name in ("width", "heads", "feed_forward_width", "encoder_layers", "decoder_layers"):
+        if getattr(found, name) != getattr(wanted, name):
+            raise TrainingError(f"verifier.{name}: {where}, from which training goes on, has {getattr(found, name)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -22,3 +23,16 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def package_versions(names: Iterable[str]) -> dict[str, str]:
+    """Versions of installed packages."""
+    from importlib.metadata import PackageNotFoundError, version  # which every start would wait for
+
+    versions = {}
+    for name in names:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = "not installed"
+    return versions

@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +39,7 @@ from specmt.exporting import calibration_sources, copy_files, write_cpu_files
 from specmt.fairseq_backend import checkpoints, driver
 from specmt.files import write_json
 from specmt.loading import load_translator
+from specmt.machine import package_versions
 from specmt.stages import Stage, exclusive, move_aside
 from specmt.training_data import Encoded, TrainingData, shards_of
 from specmt.translator import Translator
@@ -135,13 +135,16 @@ class Pipeline:
 
         Raises:
             UsageError: no stage of that name.
-            TrainingError: a stage failed, an earlier one is not done, or another run works in the same folder.
+            TrainingError: a stage failed, an earlier one is not done, another run works in the same folder, or there
+                is nothing to go on from.
             InputError: a corpus cannot be read.
         """
         names = [stage.name for stage in self.stages]
         if only is not None and only not in names:
             raise UsageError(f"--stage {only}: expected one of {', '.join(names)}")
         check_destination(self.bundle)
+        if self._earlier:
+            self._earlier.check(self.config.verifier)
         with exclusive(Path(self.config.output)):
             for stage in self.stages:
                 if only in {None, stage.name}:
@@ -229,8 +232,6 @@ class Pipeline:
         self, stage: str, optimizer: OptimizerConfig, binarised: str, initial: Path | None
     ) -> None:
         folder = self._folder(stage)
-        if initial:
-            checkpoints.check_shape(initial, self.config.verifier)
         arguments = driver.verifier_arguments(
             self.config, optimizer, self._folder(binarised), folder / "checkpoints", initial
         )
@@ -263,8 +264,10 @@ class Pipeline:
     def _train_drafter(self) -> None:
         folder, settings = self._folder("drafter"), self.config.drafter
         initial = self._earlier.drafter(folder, settings) if self._earlier else None
-        if initial:
-            self.reporter.announce(f"drafter: goes on from {self.config.start_from}")
+        if self._earlier:
+            self.reporter.announce(
+                f"drafter: {'goes on from' if initial else 'anew, no such in'} {self.config.start_from}"
+            )
         arguments = driver.drafter_arguments(
             *(self.config, self._folder("distil"), self._verifier, folder / "checkpoints"),
             self._draft_ids(folder, initial),
@@ -342,7 +345,10 @@ class Pipeline:
             architecture=architecture,
             decoding=decoding,
             write_files=write_files,
-            training={"config": asdict(self.config), "packages": _package_versions()},
+            training={
+                "config": asdict(self.config),
+                "packages": {"specmt": __version__} | package_versions(_RECORDED_PACKAGES),
+            },
             scores={},
         )
 
@@ -389,13 +395,3 @@ class Pipeline:
 def _scores(evaluation: dict[str, Any]) -> dict[str, Any]:
     kept = ("bleu", "bleu_signature", "chrf", "mean_emitted_tokens")
     return {result["strategy"]: {key: result[key] for key in kept} for result in evaluation["results"]}
-
-
-def _package_versions() -> dict[str, str]:
-    versions = {"specmt": __version__}
-    for package in _RECORDED_PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "not installed"
-    return versions

@@ -7,10 +7,15 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from specmt.config import load_config
+from specmt.earlier import Earlier
+from specmt.errors import TrainingError
 
 ROOT = Path(__file__).parent.parent
 SMOKE = ROOT / "data" / "smoke"
@@ -198,6 +203,16 @@ def test_a_finished_run_is_skipped_and_a_changed_setting_redoes_only_what_follow
     assert json.loads((copy / "bundle" / "manifest.json").read_text())["decoding"]["beta"] == 2
 
 
+def kill_at(moment: str, arguments: list[str]) -> None:
+    """Run until a line with `moment` is told, then kill −9."""
+    command = [sys.executable, "-m", "specmt", *arguments]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=ROOT, text=True) as run:
+        assert run.stderr is not None
+        if not any(moment in line for line in run.stderr):
+            pytest.fail(f"never told: {moment}")
+        run.send_signal(signal.SIGKILL)
+
+
 @pytest.mark.slow
 def test_a_bundle_can_be_trained_further(bundle: Path, tmp_path: Path) -> None:
     """With so few updates, nothing but what the bundle had learned can translate."""
@@ -206,31 +221,42 @@ def test_a_bundle_can_be_trained_further(bundle: Path, tmp_path: Path) -> None:
         for part in ("verifier", "refinement", "drafter")
         for name, value in {"max_updates": 4, "warmup_updates": 1, "checkpoint_updates": 2}.items()
     ]
-    done = specmt(*train_arguments(tmp_path / "run", f"start_from={bundle}", *few))
-    assert f"drafter: goes on from {bundle}" in (done.stdout + done.stderr).decode()
+    arguments = train_arguments(tmp_path / "run", f"start_from={bundle}", *few)
+    kill_at("verifier: begins", arguments)
+    kill_at(f"drafter: goes on from {bundle}", arguments)
+    assert f"drafter: goes on from {bundle}" in specmt(*arguments).stderr.decode()
     scores = json.loads((tmp_path / "run" / "evaluate" / "evaluation.json").read_text())
     by_name = {result["strategy"]: result for result in scores["results"]}
     assert by_name["ar"]["bleu"] > 60 and by_name["spec-strict"]["mean_emitted_tokens"] > 2
-    again = specmt(*train_arguments(tmp_path / "run", f"start_from={bundle}", *few))
-    assert b"drafter: up to date" in again.stdout + again.stderr
+    shutil.copytree(bundle, tmp_path / "calibrated")
+    specmt("export", tmp_path / "calibrated", "--calibration", SMOKE / "test.de")
+    again = specmt(*arguments[:-1], arguments[-1], f"--set=start_from={tmp_path / 'calibrated'}").stderr.decode()
+    assert "drafter: up to date" in again, "another calibration changes no weight"
+
+
+def test_a_run_is_gone_on_from_before_its_refinement_with_its_drafter(run_folder: Path, tmp_path: Path) -> None:
+    earlier, config = Earlier(run_folder), load_config(ROOT / "configs" / "tiny-smoke.yaml", [])
+    earlier.check(config.verifier)
+    assert earlier.verifier(tmp_path) == run_folder / "verifier" / "verifier.pt"
+    assert earlier.drafter(tmp_path, config.drafter) == run_folder / "drafter" / "drafter.pt"
+    assert earlier.drafter(tmp_path, replace(config.drafter, vocabulary_size=0)) is None
+    undrafted = Earlier(run_folder / "distil" / "verifier")
+    undrafted.check(config.verifier)
+    assert undrafted.drafter(tmp_path, config.drafter) is None
+    with pytest.raises(TrainingError, match=r"verifier.heads: .* has 4"):
+        earlier.check(replace(config.verifier, heads=2))
+    with pytest.raises(TrainingError, match="is neither a bundle nor the folder of a finished run"):
+        Earlier(run_folder / "verifier").check(config.verifier)
 
 
 def test_a_run_killed_in_every_stage_ends_with_a_working_bundle(tmp_path: Path) -> None:
     output = tmp_path / "run"
     short = ("verifier.optimizer.max_updates=60", "verifier.optimizer.checkpoint_updates=20")
     short += ("drafter.optimizer.max_updates=40", "drafter.optimizer.checkpoint_updates=20")
-    command = [sys.executable, "-m", "specmt", *train_arguments(output, *short)]
     for stage in STAGES:
-        with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=ROOT, text=True) as run:
-            assert run.stderr is not None
-            # In the stages that train, after a checkpoint; in the others, as soon as they begin.
-            moment = f"{stage}: update 40/" if stage == "verifier" else f"{stage}: begins"
-            for line in run.stderr:
-                if moment in line:
-                    break
-            else:
-                pytest.fail(f"stage {stage} was not reached")
-            run.send_signal(signal.SIGKILL)
+        # In the verifier's, after a checkpoint; in the others, as soon as they begin.
+        moment = f"{stage}: update 40/" if stage == "verifier" else f"{stage}: begins"
+        kill_at(moment, train_arguments(output, *short))
     finished = specmt(*train_arguments(output, *short)).stderr.decode()
     assert "verifier: up to date" in finished and "evaluate: done" in finished
     log = (output / "logs" / "verifier.log").read_text()

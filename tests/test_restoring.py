@@ -48,8 +48,15 @@ def test_a_converted_verifier_is_refused(bundled: Bundle, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("other", "goes_on"),
-    [({}, True), ({"layers": 2}, False), ({"draft_length": 9}, False), ({"bigram_rank": 8}, False)],
+    [
+        ({}, True),
+        ({"layers": 2}, False),
+        ({"draft_length": 9}, False),
+        ({"bigram_rank": 8}, False),
+        ({"vocabulary_size": 0}, False),
+    ],
 )
 def test_a_drafter_goes_on_where_it_has_the_wanted_shape(tmp_path: Path, other: dict[str, int], goes_on: bool) -> None:
     initial = Earlier(BUNDLED_MODEL).drafter(tmp_path, replace(DRAFTER, **other))
     assert initial == (tmp_path / "initial.pt" if goes_on else None)
+    assert len(list(tmp_path.iterdir())) == goes_on

@@ -10,6 +10,7 @@ import pytest
 
 from specmt.bundle import TOKENIZER
 from specmt.config import Config, CorpusConfig, SampleConfig, load_config
+from specmt.earlier import Earlier
 from specmt.errors import InputError, TrainingError
 from specmt.training import Pipeline, Reporter
 from specmt.training_data import shards_of
@@ -144,6 +145,13 @@ def test_translations_of_different_corpora_never_have_one_name() -> None:
 # -- going on from another run
 
 
+@pytest.fixture
+def any_verifier(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run before has trained none: these tests are of its tokenizer and its counts."""
+    monkeypatch.setattr(Earlier, "check", lambda self, wanted: None)
+
+
+@pytest.mark.usefixtures("any_verifier")
 def test_tokens_of_the_run_before_can_still_be_said(configured: Callable[..., Config], tmp_path: Path) -> None:
     run(configured(), "tokenizer", "binarise")
     before = json.loads((tmp_path / "run" / "binarise" / "target_counts.json").read_text())
@@ -156,8 +164,14 @@ def test_tokens_of_the_run_before_can_still_be_said(configured: Callable[..., Co
     assert before[UNK_ID] == 0 and sum(count > 0 for count in before) > 10
 
 
+@pytest.mark.usefixtures("any_verifier")
 def test_another_vocabulary_than_the_run_befores_is_refused(configured: Callable[..., Config], tmp_path: Path) -> None:
     run(configured(), "tokenizer")
     overrides = (f"start_from={tmp_path}/run", f"output={tmp_path}/next", "tokenizer.vocabulary_size=128")
     with pytest.raises(TrainingError, match=r"tokenizer.vocabulary_size: .* has 48 pieces"):
         run(configured(*overrides), "tokenizer")
+
+
+def test_what_a_run_cannot_go_on_from_is_named(configured: Callable[..., Config], tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=f"start_from: {tmp_path}/none is neither a bundle nor the folder of a"):
+        run(configured(f"start_from={tmp_path}/none"), "tokenizer")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from specmt.architecture import Architecture
-from specmt.config import VerifierConfig
 from specmt.engines.base import IntArray
 from specmt.errors import TrainingError
 from specmt.fairseq_backend import compat  # noqa: F401  (allows its types on load)
@@ -96,18 +95,6 @@ def verifier_architecture(verifier: Mapping[str, Any]) -> Architecture:
         draft_length=0,
         bigram_rank=0,
     )
-
-
-def check_shape(initial: Path, verifier: VerifierConfig) -> None:
-    """Refuse to go on from a checkpoint of another shape.
-
-    Raises:
-        TrainingError: names the setting.
-    """
-    found = asdict(verifier_architecture(load(initial)))
-    for name in ("width", "heads", "feed_forward_width", "encoder_layers", "decoder_layers"):
-        if found[name] != getattr(verifier, name):
-            raise TrainingError(f"verifier.{name}: {initial}, from which training goes on, has {found[name]}")
 
 
 def drafter_shape(drafter: Mapping[str, Any]) -> tuple[int, int, int, int]:

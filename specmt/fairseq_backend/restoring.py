@@ -31,59 +31,60 @@ _VERSION = 3.0
 """Of fairseq's layers, which its models keep among their weights."""
 
 
+def check_kind(bundle: Bundle) -> None:
+    """Refuse a verifier that `specmt train` would not have trained.
+
+    Raises:
+        TrainingError: it was converted, and has another tokenizer or other layers.
+    """
+    shape = bundle.architecture
+    plain = Architecture(
+        *(shape.vocabulary_size, shape.width, shape.heads, shape.feed_forward_width),
+        *(shape.encoder_layers, shape.decoder_layers, shape.drafter_layers, shape.draft_length, shape.bigram_rank),
+        *(shape.target_vocabulary_size, shape.draft_vocabulary_size),
+    )
+    if plain != shape or not bundle.has_own_tokenizer:
+        raise TrainingError(f"{bundle.path}: its verifier was converted, and is not of the kind that is trained here")
+
+
 def write_verifier(bundle: Bundle, path: Path) -> None:
     """Write a bundle's verifier as a checkpoint of fairseq's `transformer`. Written atomically.
 
     Raises:
-        TrainingError: it is not of the kind that `specmt train` trains.
+        TrainingError: see `check_kind`.
     """
-    weights = _tensors(bundle, "verifier.")
-    embeddings = torch.from_numpy(load_weights(bundle)["embeddings.weight"])
-    weights |= {f"{name}.weight": embeddings for name in _SHARED}
+    check_kind(bundle)
+    tensors = _tensors(bundle)
+    weights = _named(tensors, "verifier.")
+    weights |= {f"{name}.weight": tensors["embeddings.weight"] for name in _SHARED}
     weights |= {f"{side}.version": torch.tensor([_VERSION]) for side in ("encoder", "decoder")}
     _save(weights, _settings(bundle), path)
 
 
 def write_drafter(bundle: Bundle, path: Path) -> None:
-    """Write a bundle's drafter as a checkpoint to begin training with. Written atomically.
-
-    Raises:
-        TrainingError: as `write_verifier`.
-    """
-    weights = _tensors(bundle, "drafter.")
-    weights.pop(f"{DRAFTER_OUTPUT}.weight".removeprefix("drafter."), None)
-    _save(weights, _settings(bundle), path)
+    """Write a bundle's drafter as a checkpoint to begin training with. Written atomically."""
+    tensors = _tensors(bundle)
+    tensors.pop(f"{DRAFTER_OUTPUT}.weight", None)  # rows of the verifier's embeddings
+    _save(_named(tensors, "drafter."), _settings(bundle), path)
 
 
-def _tensors(bundle: Bundle, prefix: str) -> dict[str, Tensor]:
-    return {
-        name.removeprefix(prefix): torch.from_numpy(array)
-        for name, array in load_weights(bundle).items()
-        if name.startswith(prefix)
-    }
+def _tensors(bundle: Bundle) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(array) for name, array in load_weights(bundle).items()}
+
+
+def _named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def _settings(bundle: Bundle) -> Any:
-    """What fairseq says of a model of this shape."""
-    shape = bundle.architecture
-    if _plain(shape) != shape:
-        raise TrainingError(f"{bundle.path}: its verifier was converted, and is not of the kind that is trained here")
-    source, target = bundle.source_language, bundle.target_language
-    arguments = ["data", *verifier_shape(shape), "--source-lang", source, "--target-lang", target]
+    """What fairseq says of a verifier of this shape."""
+    languages = ("--source-lang", bundle.source_language, "--target-lang", bundle.target_language)
+    arguments = ["data", *verifier_shape(bundle.architecture), *languages]
     args: Namespace = options.parse_args_and_arch(options.get_training_parser(), arguments)
     with warnings.catch_warnings():  # hydra's, on how fairseq calls it
         warnings.simplefilter("ignore")
         settings = convert_namespace_to_omegaconf(args)
     return OmegaConf.to_container(settings, resolve=True, enum_to_str=True)
-
-
-def _plain(shape: Architecture) -> Architecture:
-    """The shape that training gives a pair of these sizes."""
-    return Architecture(
-        *(shape.vocabulary_size, shape.width, shape.heads, shape.feed_forward_width),
-        *(shape.encoder_layers, shape.decoder_layers, shape.drafter_layers, shape.draft_length, shape.bigram_rank),
-        *(shape.target_vocabulary_size, shape.draft_vocabulary_size),
-    )
 
 
 def _save(weights: dict[str, Tensor], settings: Any, path: Path) -> None:
