@@ -181,7 +181,7 @@ def assert_fairseqs_tokens(foreign: Foreign, bundle: Path) -> None:
     said = [EOS_ID, *sentences(1, seed=5)[0], 40]
     for source in sources:
         theirs = fairseqs_log_probs(foreign, source, said)
-        np.testing.assert_allclose(log_probs(engine, source, said), theirs, rtol=1e-5, atol=1e-4)
+        np.testing.assert_allclose(log_probs(engine, source, said), theirs, rtol=1e-4, atol=5e-4)
     greedy = {one.request.index: one for one in decode(engine, RequestQueue(asked, 7), Greedy(), 7)}
     for index, ((tokens, _),) in enumerate(foreign.generated(sources, 1)):
         assert greedy[index].ids[: LIMIT - 1] == tokens[: LIMIT - 1]

@@ -170,7 +170,7 @@ def test_an_old_pre_norm_model_has_no_last_layer_norm(tmp_path: Path) -> None:
     sources, engine = sentences(3), load_translator(tmp_path / "bundle", engine="torch").engine
     for source in sources:
         theirs = fairseqs_log_probs(foreign, source, [EOS_ID, 9, 30])
-        np.testing.assert_allclose(log_probs(engine, source, [EOS_ID, 9, 30]), theirs, rtol=1e-5, atol=1e-4)
+        np.testing.assert_allclose(log_probs(engine, source, [EOS_ID, 9, 30]), theirs, rtol=1e-4, atol=5e-4)
 
 
 @pytest.mark.parametrize("shape", ["cfg with a Namespace", "cfg with a dictionary", "half precision", "shadows"])
