@@ -22,7 +22,7 @@ from specmt.loading import load_translator
 from specmt.protection.carriers import NAMES, NUMBERS
 from specmt.protection.lines import ProtectedLine
 from specmt.protection.protection import ATTEMPTS, Protection
-from specmt.protection.spans import KINDS, Span, SpanFinder, source
+from specmt.protection.spans import KINDS, Span, SpanFinder, lacking, source
 from specmt.protection.terminology import Terminology, read_terminology
 from specmt.settings import DecodingSettings
 from specmt.translation import Alternative, Translation
@@ -187,10 +187,38 @@ def test_a_number_is_left_to_the_model_and_carried_only_when_it_is_lost() -> Non
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"), [("3.5", False), ("3,5", True), ("13,5", False), ("3,50", False), ("3,5.", True)]
+    ("number", "said", "kept"),
+    [
+        *(("3,5", said, kept) for said, kept in [("3.5", False), ("3,5", True), ("13,5", False), ("3,50", False)]),
+        ("3,5", "3,5.", True),
+        ("30", "4:30", False),
+        ("30", "30:4", False),
+        ("30", "30th", True),
+        ("30", "A30", False),
+        ("30", "at 30, 30/7", True),
+    ],
 )
-def test_a_number_is_found_only_as_it_was(said: str, kept: bool) -> None:
-    assert bool(Span("number", "3,5", "3,5").found(f"it is {said}")) is kept
+def test_a_number_is_found_only_as_it_was(number: str, said: str, kept: bool) -> None:
+    assert bool(Span("number", number, number).found(f"it is {said}")) is kept
+
+
+@pytest.mark.parametrize(
+    ("line", "said", "lost"),
+    [
+        ("Der Hund und der Köter", "the dog and the bell", {"Hund", "Köter"}),
+        ("Der Hund und der Köter", "the dog and the dog", set()),
+        ("Ein Welpe, ein Polizeihund", "a puppy, a police dog", {"Welpe"}),
+        ("Ein Welpe, ein Polizeihund", "a dog, a police dog", set()),
+        ("Ein Hund, {name}", "{name} and {name}", {"Hund"}),
+        ("Ein Platz, {name}", "{name} and {name}", set()),
+        ("Ein Platz, {name}", "{name}", {"Platz"}),
+        ('<a href="30">30</a>', '<a href="30">thirty</a>', {"30"}),
+    ],
+)
+def test_what_stands_once_is_not_found_twice(line: str, said: str, lost: set[str]) -> None:
+    pairs = [("Hund", "dog"), ("Köter", "dog"), ("Polizeihund", "police dog"), ("Welpe", "dog"), ("Platz", "{name}")]
+    spans = [part for part in SpanFinder(terminology=Terminology(pairs)).parts(line) if isinstance(part, Span)]
+    assert {span.text for span in lacking(said, spans, spans)} == lost
 
 
 TERMS = Terminology([("Hund", "hound"), ("Hund und Katze", "pets"), ("rot", "crimson")])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -51,13 +50,21 @@ class Span:
 
     def found(self, text: str) -> int:
         """How often `text` has it."""
+        return len(re.findall(self._pattern, text))
+
+    def taken_from(self, text: str, count: int) -> tuple[str, int]:
+        """`text` with blanks for it, the first `count` times that it stands there, and how often that was."""
+        return re.subn(self._pattern, " ", text, count=count)
+
+    @property
+    def _pattern(self) -> str:
         if self.kind == "number":
-            return len(re.findall(rf"(?<!\d)(?<!\d[.,]){re.escape(self.target)}(?!\d|[.,:/]\d)", text))
+            return rf"(?<!\w)(?<!\d[.,:/]){re.escape(self.target)}(?!\d|[.,:/]\d)"
         if self.kind == "term":
             first = self.target[0]
             either = f"[{re.escape(first)}{re.escape(first.upper())}]" if first.islower() else re.escape(first)
-            return len(re.findall(rf"(?<!\w){either}{re.escape(self.target[1:])}(?!\w)", text))
-        return text.count(self.target)
+            return rf"(?<!\w){either}{re.escape(self.target[1:])}(?!\w)"
+        return re.escape(self.target)
 
 
 Parts = list["str | Span"]
@@ -114,13 +121,17 @@ class SpanFinder:
 
 
 def lacking(text: str, wanted: Sequence[Span], spans: Sequence[Span]) -> list[Span]:
-    """The spans of `wanted` that stand in `text` less often than there.
+    """The spans of `wanted`, which are of `spans`, that stand in `text` less often than among `spans`.
 
-    Numbers and terms are looked for outside the addresses and placeholders of `spans`: one that stands in such is not
-    one of the text's own.
+    What is part of an address, a tag or a placeholder, of a longer number or a longer term, does not count. Of spans
+    with the same target, such as two words that one term translates, all are lacking if one is.
     """
-    prose = text
-    for span in sorted(spans, key=lambda span: -len(span.text)):
-        if span.kind in {"url", "email", "placeholder"}:
-            prose = prose.replace(span.target, " ")
-    return [span for span, count in Counter(wanted).items() if span.found(prose if span.is_soft else text) < count]
+    by_target: dict[tuple[bool, int, str], list[Span]] = {}
+    for span in spans:
+        by_target.setdefault((span.is_soft, -len(span.target), span.target), []).append(span)
+    lost: set[Span] = set()
+    for _, same in sorted(by_target.items()):
+        text, found = same[0].taken_from(text, len(same))
+        if found < len(same):
+            lost.update(same)
+    return [span for span in dict.fromkeys(wanted) if span in lost]
