@@ -74,7 +74,8 @@ class Form:
         if self.alignment:
             record["alignment"] = [list(pair) for pair in translation.alignment]
         if self.n_best > 1:
-            record["n_best"] = [self._alternative(alternative) for alternative in translation.n_best]
+            alternatives = translation.n_best or (_best(translation),)
+            record["n_best"] = [self._alternative(alternative) for alternative in alternatives]
         try:
             line = json.dumps(record, ensure_ascii=False)
             line.encode()

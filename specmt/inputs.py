@@ -20,6 +20,9 @@ from specmt.streams import LineStream
 LINE_OPTIONS = frozenset({"reproducible"})
 """Fields of a JSON line that say how to decode it: they go to `InputLine.options`, not through to the output."""
 
+_DEEPEST = 200
+"""Arrays and objects of a line in one another."""
+
 
 @dataclass(frozen=True)
 class InputLine:
@@ -55,13 +58,14 @@ def text_parser(name: str, replace_errors: bool = False) -> LineParser:
 
 
 def jsonl_parser(name: str, replace_errors: bool = False) -> LineParser:
-    """For lines that are JSON objects with the text in `source`; other fields pass through."""
+    """For lines that are JSON objects with the text in `source`; other fields pass through (see `forms`)."""
 
     def parse(line: bytes, number: int) -> InputLine:
         text = _decoded(line, name, number, replace_errors)
         place = f"{name}: line {number}"
         try:
             record = json.loads(text, parse_constant=_no_number, parse_float=_finite)
+            _check_depth(record, text)
         except (ValueError, RecursionError) as error:
             reason = error.msg if isinstance(error, json.JSONDecodeError) else "too deep or too large"
             raise InputError(f"{place}: not JSON ({reason}); each line must be an object with a `source`") from None
@@ -75,6 +79,20 @@ def jsonl_parser(name: str, replace_errors: bool = False) -> LineParser:
         return InputLine(_without_surrogates(source, place, replace_errors), record, options)
 
     return parse
+
+
+def _check_depth(record: Any, text: str) -> None:  # noqa: ANN401  (JSON)
+    """What was read where the stack is low must also be written where it is high.
+
+    Raises:
+        RecursionError: arrays and objects stand in one another more than `_DEEPEST` times.
+    """
+    level = [record] if text.count("[") + text.count("{") > _DEEPEST else []
+    for _ in range(_DEEPEST):
+        inner = [value.values() if isinstance(value, dict) else value for value in level]
+        level = [value for values in inner for value in values if isinstance(value, dict | list)]
+    if level:
+        raise RecursionError
 
 
 def _no_number(text: str) -> float:

@@ -5,6 +5,7 @@ Every record is handed to the system whole, at once and unbuffered: what was wri
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import io
@@ -120,17 +121,17 @@ def whole_file(path: Path) -> Iterator[Output]:
     Raises:
         InputError: it cannot be written.
     """
-    resolved = path.resolve()  # a link stays a link
-    special = resolved.exists() and not resolved.is_file()
     with ExitStack() as opened:
         with _named(path):
+            resolved = _followed(path)
+            special = resolved.exists() and not resolved.is_file()
             written = opened.enter_context(nullcontext(resolved) if special else atomic_path(resolved))
             stream = opened.enter_context(io.FileIO(written, "wb"))
         yield Output(stream, str(path))
         with _named(path):
-            opened.close()
             if not special:
-                _beside(resolved).unlink(missing_ok=True)  # of an earlier file there: nothing can go on with this one
+                _forget(resolved)
+            opened.close()
 
 
 @contextmanager
@@ -142,10 +143,10 @@ def resumable_file(path: Path, resumable: Resumable) -> Iterator[Output]:
     Raises:
         InputError: it cannot be written, another run is writing it, or it belongs to other options or another input.
     """
-    path = path.resolve()
-    beside = _beside(path)
     with ExitStack() as opened:
         with _named(path):
+            path = _followed(path)
+            beside = _beside(path)
             stream = opened.enter_context(io.FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "rb+"))
             _lock(stream, path)
             begun = _begun(path, beside, resumable.options, resumable.source)
@@ -157,9 +158,26 @@ def resumable_file(path: Path, resumable: Resumable) -> Iterator[Output]:
             os.fsync(stream.fileno())
 
 
+def _followed(path: Path) -> Path:
+    """What a path leads to: a link stays a link."""
+    try:
+        return path.resolve()
+    except RuntimeError:  # as Python before 3.13 says it
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
+
+
 def _beside(path: Path) -> Path:
     """What says how a resumable file was begun."""
     return path.with_name(f".{path.name}.resume")
+
+
+def _forget(path: Path) -> None:
+    """Nothing can go on with a file that is written anew."""
+    try:
+        _beside(path).unlink(missing_ok=True)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:  # so nothing can be there
+            raise
 
 
 def _begun(path: Path, beside: Path, options: Mapping[str, Any], source: Path | None) -> dict[str, Any] | None:

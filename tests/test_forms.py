@@ -76,6 +76,11 @@ def test_json_says_what_there_is_to_say() -> None:
     ]
 
 
+def test_a_list_of_alternatives_has_the_translation_even_where_nothing_was_decoded() -> None:
+    record = json.loads(Form(OutputFormat.jsonl, VOCABULARY, n_best=3).render(replace(PLAIN, text="5", score=0.0)))
+    assert record["n_best"] == [{"translation": "5", "score": 0.0}]
+
+
 def test_fields_that_utf8_cannot_hold_pass_through_escaped() -> None:
     line = Form(OutputFormat.jsonl, VOCABULARY).render(replace(PLAIN, fields={"id": "\ud83d"}))
     assert json.loads(line.encode())["id"] == "\ud83d"

@@ -71,6 +71,7 @@ def test_a_json_lines_other_fields_pass_through(source: str, fields: dict[str, o
             b'{"source": 1}',
             b'{"source": null}',
             b"[" * 100_000,
+            b'{"source": "a", "x": ' + b'{"y": [' * 150 + b"]}" * 150 + b"}",
             b"1" * 5000,
         ),
         *(b'{"source": "a", "x": %s}' % number for number in (b"NaN", b"-Infinity", b"1e999")),

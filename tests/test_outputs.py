@@ -6,6 +6,8 @@ import io
 import os
 import tempfile
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +161,21 @@ def test_a_resumable_file_that_is_written_anew_is_no_longer_one(tmp_path: Path) 
     with pytest.raises(InputError, match="was not begun with --append-resume"):
         resume(target, ["a\n", "b\n"])
     assert target.read_bytes() == b"c\n"
+
+
+def test_a_name_as_long_as_a_system_takes_is_written(tmp_path: Path) -> None:
+    target = tmp_path / ("a" * 255)
+    with whole_file(target) as output:
+        output.write("a\n")
+    assert target.read_bytes() == b"a\n"
+
+
+@pytest.mark.parametrize("opened", [whole_file, lambda path: resumable_file(path, Resumable(1, {}, None))])
+def test_a_link_to_itself_is_named(tmp_path: Path, opened: Callable[[Path], AbstractContextManager[Output]]) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(InputError, match="loop: cannot be written: too many levels of symbolic links"), opened(loop):
+        pass
 
 
 def test_a_full_disk_is_a_line_that_names_the_file() -> None:
