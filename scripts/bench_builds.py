@@ -1,8 +1,8 @@
 """The native engine's builds for other processors, on this one: each build that it can run, ONNX Runtime, CTranslate2.
 
 A process for each, pinned to one core, warmed up, in turn over rounds; milliseconds a sentence, text in to text out,
-sentences one at a time and in batches of 32. CTranslate2 is held to AVX2, as on processors that
-have no more. Ends with an error if two builds give different texts.
+sentences one at a time and in batches of 32. CTranslate2 is held to AVX2, as on processors that have no more. Ends
+with an error if two builds give different texts.
 
     python scripts/bench_builds.py [--checkpoint FILE] [--bundle DIR] [--lines 150] [--rounds 7]
 """

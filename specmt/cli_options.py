@@ -11,6 +11,9 @@ import typer
 from specmt.machine import usable_cores
 
 CORES = usable_cores()
+MOST_THREADS = 1024
+MOST_ROWS = 100_000
+"""Sentences, or tokens of one, at a time."""
 
 
 class StrategyName(StrEnum):
@@ -75,13 +78,14 @@ EngineOption = Annotated[
 ]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")]
 PrecisionOption = Annotated[Precision, typer.Option(help="Arithmetic of the torch engine.")]
-ThreadsOption = Annotated[int, typer.Option(min=1, help="Cores used.", show_default="all")]
+ThreadsOption = Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Cores used.", show_default="all")]
+OneThreadOption = Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Cores used.")]
 DraftLengthOption = Annotated[
     int | None,
     typer.Option(min=1, help="Tokens drafted an iteration.", show_default="the model's; strict: what is fastest"),
 ]
 BetaOption = Annotated[
-    int | None, typer.Option(min=1, help="Relaxed: candidates of the verifier.", show_default="the model's")
+    int | None, typer.Option(min=1, max=1000, help="Relaxed: candidates of the verifier.", show_default="the model's")
 ]
 TauOption = Annotated[
     float | None, typer.Option(min=0, help="Relaxed: nats behind the best.", show_default="the model's")
@@ -95,8 +99,9 @@ StrictOption = Annotated[
     ),
 ]
 ReplayWindowOption = Annotated[
-    int | None, typer.Option(min=1, help="Tokens of a sentence that are replayed at a time.", show_default="16")
+    int | None,
+    typer.Option(min=1, max=MOST_ROWS, help="Tokens of a sentence that are replayed at a time.", show_default="16"),
 ]
 ReplayGroupOption = Annotated[
-    int | None, typer.Option(min=1, help="Sentences in every pass of fixed shape.", show_default="8")
+    int | None, typer.Option(min=1, max=MOST_ROWS, help="Sentences in every pass of fixed shape.", show_default="8")
 ]

@@ -15,6 +15,9 @@ from specmt.translator import Limits, Splitting, Translator
 if TYPE_CHECKING:
     from specmt.alignment import Aligner
 
+ENGINES = ("auto", "native", "onnx", "torch")
+PRECISIONS = ("fp32", "bf16")
+
 
 def engine_for(bundle: Bundle, device: str = "cpu", precision: str = "fp32") -> tuple[str, str]:
     """The engine that `auto` takes for a bundle, and why, in a few words."""
@@ -52,8 +55,13 @@ def load_translator(
     Raises:
         BundleError: see `load_bundle`.
         EngineError: the device or a package is not there, or the bundle lacks what the engine runs.
-        UsageError: a precision that the engine does not have.
+        UsageError: an engine that there is not, a precision that it does not have, no threads.
     """
+    if engine not in ENGINES or precision not in PRECISIONS or threads < 1:
+        raise UsageError(
+            f"an engine of {', '.join(ENGINES)}, a precision of {', '.join(PRECISIONS)}, one thread or more: "
+            f"not {engine}, {precision}, {threads}"
+        )
     bundle = load_bundle(Path(path))
     if engine == "auto":
         engine, _ = engine_for(bundle, device, precision)

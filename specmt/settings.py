@@ -79,8 +79,8 @@ class DecodingSettings:
             raise UsageError("--replay-window and --replay-group are at least 1")
         if self.reproducible and self.beam > 1:
             raise UsageError("--reproducible: not with --beam")
-        if min(self.beta, self.beam, self.n_best) < 1 or not 0 <= self.tau <= math.inf:
-            raise UsageError("--beta, --beam and --n-best are at least 1, and --tau is not negative")
+        if min(self.beta, self.beam, self.n_best) < 1 or not 0 <= self.tau < math.inf:
+            raise UsageError("--beta, --beam and --n-best are at least 1, and --tau is a number, not negative")
         if self.max_source_tokens is not None and self.max_source_tokens < 1:
             raise UsageError("--max-source-tokens is at least 1")
         if not abs(self.length_penalty) <= _MOST_LENGTH_PENALTY:

@@ -123,9 +123,11 @@ class Translator:
 
         Raises:
             TypeError: one text, whose characters are no lines.
+            UsageError: settings that make no sense, or a batch of no lines.
         """
         if isinstance(lines, str):
             raise TypeError("translate() takes lines, not one text: translate([text], …)")
+        _check_sizes(batch_size)
         unread = iter(lines)
         window = look_ahead(batch_size)
         yield from self.translate_chunks(iter(lambda: list(islice(unread, window)), []), settings, batch_size)
@@ -143,13 +145,14 @@ class Translator:
             max_batch_tokens: source tokens decoded at a time, padding included; a longer sentence goes alone.
         """
         settings = settings.checked(self.engine)
+        _check_sizes(batch_size, max_batch_tokens)
         board = self._board(settings)
         first = 0
         for chunk in chunks:
             requests = [
                 request
                 for index, line in enumerate(chunk, start=first)
-                for request in board.open(index, _input_line(line))
+                for request in board.open(index, _checked_line(index, _input_line(line), settings))
             ]
             first += len(chunk)
             yield from self._ready(board, settings)
@@ -178,6 +181,7 @@ class Translator:
             SpecmtError: the stream or a line cannot be read, after the translations of all lines before it.
         """
         settings = settings.checked(self.engine)
+        _check_sizes(batch_size, max_batch_tokens)
         board = self._board(settings, first)
         unaligned = replace(settings, align=False)  # what comes of it goes through `_aligned_anew`
         wrapping = Wrapping(
@@ -191,7 +195,7 @@ class Translator:
         results: queue.SimpleQueue[Result[list[Hypothesis]]] = queue.SimpleQueue()
 
         def open_line(index: int, line: InputLine) -> Sequence[Request]:
-            requests = board.open(index, wrapping.enter(index, line))
+            requests = board.open(index, wrapping.enter(index, _checked_line(index, line, settings)))
             if not requests:
                 results.put(Result([]))  # nothing to decode, but perhaps to be written at once
             return requests
@@ -343,6 +347,17 @@ class Translator:
         others = [replace(one, alignment=align(left.source, one.text)) for one in left.n_best]
         pairs = others[0].alignment if others else align(left.source, left.text)
         return replace(left, alignment=pairs, n_best=tuple(others))
+
+
+def _checked_line(index: int, line: InputLine, settings: DecodingSettings) -> InputLine:
+    if settings.beam > 1 and line.options.get("reproducible"):
+        raise InputError(f"line {index + 1}: `reproducible`: not with --beam")
+    return line
+
+
+def _check_sizes(batch_size: int, max_batch_tokens: int | None = None) -> None:
+    if min(batch_size, max_batch_tokens or batch_size) < 1 or max_batch_tokens == 0:
+        raise UsageError("--batch-size and --max-batch-tokens are at least 1")
 
 
 def _input_line(line: str) -> InputLine:

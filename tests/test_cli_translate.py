@@ -250,12 +250,23 @@ def test_too_little_memory_is_one_line_and_what_was_done_is_kept(kilobytes: int)
             "--output: specmt/../README.md is the input",
         ),
         (("translate", "--max-source-tokens", 0), 2, "--max-source-tokens"),
+        (("translate", "--threads", 10**20), 2, "--threads"),
+        (("translate", "--strategy", "ar", "--relaxed"), 2, "need --strategy spec"),
+        (("explain", "--strategy", "replay", "--draft-length", 2, "Ein Hund"), 2, "need --strategy spec"),
         (("translate", "--engine", "onnx", "--precision", "bf16"), 2, "--precision bf16: the onnx engine"),
         (("translate", "-o", "/none/out.en"), 1, "/none/out.en: cannot be written: no such file or directory"),
     ],
 )
 def test_mistakes_are_one_line_without_a_traceback(arguments: tuple[object, ...], code: int, expected: str) -> None:
     assert expected in failed(specmt(*arguments), code)
+
+
+def test_what_is_added_to_its_own_input_is_refused(tmp_path: Path) -> None:
+    both = tmp_path / "both"
+    both.write_text("Ein Hund.\n", encoding="utf-8")
+    expected = "--output: standard output is the input"
+    assert expected in failed(specmt("translate", limit=f"exec < {both} >> {both}"), 2)
+    assert both.read_text(encoding="utf-8") == "Ein Hund.\n"
 
 
 def test_a_traceback_is_shown_to_who_asks() -> None:

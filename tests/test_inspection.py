@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pairs import DEFAULTS, TINY, random_weights, write_tiny_bundle
@@ -17,7 +18,7 @@ from specmt.bundle import GRAPHS, RANGES, load_bundle
 from specmt.cli import app
 from specmt.engines import native_library
 from specmt.engines.native_library import LEVELS
-from specmt.errors import BundleError
+from specmt.errors import BundleError, UsageError
 from specmt.inspection import as_text, describe
 from specmt.loading import engine_for, load_translator
 from specmt.tensors import expected_shapes
@@ -109,6 +110,12 @@ def test_the_native_engine_is_taken_where_it_is_fast(
     assert engine_for(replace(whole, files={name: "" for name in whole.files if name not in GRAPHS}))[0] == "native"
     assert engine_for(replace(whole, files={name: "" for name in whole.files if name != RANGES}))[0] == "onnx"
     assert engine_for(whole, precision="bf16")[0] == "torch"
+
+
+@pytest.mark.parametrize("wrong", [{"engine": "tensor"}, {"precision": "fp8"}, {"threads": 0}], ids=str)
+def test_what_there_is_not_cannot_be_loaded(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=str(*wrong.values())):
+        load_translator(BUNDLED_MODEL, **wrong)
 
 
 def test_doctor_for_a_person_ends_with_its_verdict() -> None:

@@ -39,7 +39,7 @@ from specmt.cli import app
 from specmt.decoding import Greedy, Hypothesis, Plan, Request, Speculative, decode
 from specmt.engines.base import AnyEngine, Candidates, IntArray, Size
 from specmt.engines.torch_engine import TorchEngine
-from specmt.errors import EngineError, UsageError
+from specmt.errors import EngineError, InputError, UsageError
 from specmt.evaluation import evaluate
 from specmt.inputs import ReproducibleLine
 from specmt.loading import load_translator
@@ -271,6 +271,12 @@ def test_lines_that_ask_for_it_are_reproducible_among_others() -> None:
     translations = list(translator.translate(lines, ar, 4))
     assert [one.text for one in translations] == [one.text for one in translator.translate(SENTENCES, ar, 1)]
     assert [one.replay is not None for one in translations] == [False, True] * 4
+
+
+def test_a_line_that_asks_for_it_with_a_beam_is_named() -> None:
+    beam = replace(SPEC, strategy="ar", beam=2)
+    with pytest.raises(InputError, match="line 2: `reproducible`: not with --beam"):
+        list(scripted_translator(ScriptedEngine()).translate(["ein", ReproducibleLine("ein")], beam, 4))
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,7 @@ def test_settings_that_contradict_one_another_are_usage_errors(changes: dict[str
         {"beta": 0},
         {"tau": -0.5},
         {"tau": float("nan")},
+        {"tau": float("inf")},  # JSON could not say it
         {"strategy": "ar", "beam": 0},
         {"strategy": "ar", "n_best": 0},
         {"length_penalty": float("nan")},

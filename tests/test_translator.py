@@ -25,6 +25,7 @@ from scripted import (
 )
 
 from specmt.engines.torch_engine import TorchEngine
+from specmt.errors import UsageError
 from specmt.guards import LineWarning
 from specmt.settings import DecodingSettings
 from specmt.translation import Translation
@@ -47,6 +48,15 @@ def translate(
     rule: RankOf = always_right,
 ) -> list[Translation]:
     return list(scripted_translator(ScriptedEngine(rule)).translate(lines, settings, batch_size))
+
+
+@pytest.mark.parametrize("sizes", [(0, None), (-1, None), (4, 0), (4, -5)])
+def test_batches_of_nothing_are_refused(sizes: tuple[int, int | None]) -> None:
+    translator = scripted_translator(ScriptedEngine())
+    with pytest.raises(UsageError, match="at least 1"):
+        list(translator.translate_chunks([["ein"]], STRICT, *sizes))
+    with pytest.raises(UsageError, match="at least 1"):
+        list(translator.translate(["ein"], STRICT, min(sizes[0], 0)))
 
 
 def by_the_script(line: str) -> tuple[str, tuple[int, ...]]:

@@ -12,16 +12,17 @@ import typer
 
 from specmt import BUNDLED_MODEL
 from specmt.cli_options import (
+    MOST_ROWS,
     BetaOption,
     DeviceOption,
     DraftLengthOption,
     EngineName,
     EngineOption,
     ModelOption,
+    OneThreadOption,
     Precision,
     PrecisionOption,
     TauOption,
-    ThreadsOption,
 )
 from specmt.commands.from_options import load
 from specmt.errors import InputError, UsageError
@@ -48,9 +49,9 @@ def evaluate(
     draft_length: DraftLengthOption = None,
     beta: BetaOption = None,
     tau: TauOption = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Sentences decoded at a time.")] = 1,
+    batch_size: Annotated[int, typer.Option(min=1, max=MOST_ROWS, help="Sentences decoded at a time.")] = 1,
     repeats: Annotated[int, typer.Option(min=1, help="Timed runs of each strategy, in turn.")] = 3,
-    threads: ThreadsOption = 1,
+    threads: OneThreadOption = 1,
     engine: EngineOption = EngineName.auto,
     device: DeviceOption = "cpu",
     precision: PrecisionOption = Precision.fp32,

@@ -18,6 +18,7 @@ from specmt.cli_options import (
     EngineName,
     EngineOption,
     ModelOption,
+    OneThreadOption,
     Precision,
     PrecisionOption,
     ReplayGroupOption,
@@ -26,7 +27,6 @@ from specmt.cli_options import (
     StrategyName,
     StrictOption,
     TauOption,
-    ThreadsOption,
 )
 from specmt.commands.from_options import load, settings_of, with_replay
 from specmt.errors import UsageError
@@ -55,7 +55,7 @@ def explain(
     beta: BetaOption = None,
     tau: TauOption = None,
     strict: StrictOption = None,
-    threads: ThreadsOption = 1,
+    threads: OneThreadOption = 1,
     engine: EngineOption = EngineName.auto,
     device: DeviceOption = "cpu",
     precision: PrecisionOption = Precision.fp32,

@@ -41,6 +41,8 @@ def settings_of(
 
     if strict and ((beta or 1) > 1 or tau is not None):
         raise UsageError("--strict accepts the verifier's best token only: leave out --beta and --tau")
+    if strategy is not StrategyName.spec and (strict is False or not draft_length is beta is tau is None):
+        raise UsageError("--relaxed, --draft-length, --beta and --tau need --strategy spec: nothing else drafts")
     settings = DecodingSettings.from_defaults(translator.defaults)
     if strict is not None or beta is not None or tau is not None:
         settings = DecodingSettings.relaxed(translator.defaults)

@@ -11,6 +11,7 @@ import typer
 from specmt import BUNDLED_MODEL
 from specmt.cli_options import (
     CORES,
+    MOST_ROWS,
     BetaOption,
     DeviceOption,
     DraftLengthOption,
@@ -77,7 +78,8 @@ TerminologyOption = Annotated[
     Path | None, typer.Option(help="Required translations: source term, tab, target term per line.", show_default=False)
 ]
 BatchSizeOption = Annotated[
-    int, typer.Option("--batch-size", "--max-sentences", min=1, help="Sentences decoded at a time.")
+    int,
+    typer.Option("--batch-size", "--max-sentences", min=1, max=MOST_ROWS, help="Sentences decoded at a time."),
 ]
 MaxBatchTokensOption = Annotated[
     int | None,
@@ -90,7 +92,8 @@ MaxBatchTokensOption = Annotated[
     ),
 ]
 InputFormatOption = Annotated[
-    InputFormat, typer.Option(help="Text, or JSON objects with `source`; their other fields pass through.")
+    InputFormat,
+    typer.Option(help="Text, or JSON objects with `source`; fields that the output does not have pass through."),
 ]
 OutputFormatOption = Annotated[
     OutputFormat,

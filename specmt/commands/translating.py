@@ -44,8 +44,8 @@ class Streams:
                 raise UsageError(f"{option} -: standard streams are used without {option}; a file is ./-")
         if self.append_resume and self.output in {None, STANDARD_OUTPUT}:
             raise UsageError("--append-resume needs --output FILE")
-        if self.output and is_input(self.output, self.input):
-            raise UsageError(f"--output: {self.output} is the input")
+        if is_input(self.output or STANDARD_OUTPUT, self.input):
+            raise UsageError(f"--output: {self.output or 'standard output'} is the input")
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _options_that_matter(
         "input-format": streams.input_format,
         "format": form.format,
         "scores": form.scores,
-        "protect": required.kinds,
+        "protect": sorted(set(required.kinds)),
         "terminology": file_digest(required.terminology) if required.terminology else None,
     }
 
