@@ -124,7 +124,9 @@ def _one_line(error: BaseException) -> tuple[str, int]:
 
 def main() -> NoReturn:
     """Run the command line; the only place where an error becomes a line and an exit code."""
-    signal.signal(signal.SIGTERM, _terminated)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, _terminated)
     standard_streams.prepare()
     try:
         status = app(standalone_mode=False) or 0

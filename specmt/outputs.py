@@ -131,6 +131,8 @@ def whole_file(path: Path) -> Iterator[Output]:
         with _named(path):
             if not special:
                 _forget(resolved)
+                if resolved.exists():
+                    written.chmod(resolved.stat().st_mode)  # who may read it does not change
             opened.close()
 
 

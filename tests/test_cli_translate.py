@@ -121,7 +121,7 @@ def test_a_line_comes_back_before_the_next_is_typed() -> None:
         assert run.wait(60) == 0
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_signal_ends_it_with_what_was_finished_written(number: signal.Signals, code: int, busy: bool) -> None:
     with running("-q") as run:
@@ -135,6 +135,11 @@ def test_a_signal_ends_it_with_what_was_finished_written(number: signal.Signals,
         assert run.wait(60) == code
         assert run.stderr.read() == b""
         assert all(line.endswith(b"\n") for line in first) and (rest == b"" or rest.endswith(b"\n"))
+
+
+def test_with_nohup_it_goes_on() -> None:
+    done = specmt("translate", stdin=b"Ein Hund.\n", limit="trap '' HUP; (sleep 0.05; kill -HUP $$) & true")
+    assert (done.returncode, done.stdout) == (0, b"A dog.\n")
 
 
 def test_a_reader_that_stops_ends_it_without_a_word(tmp_path: Path) -> None:

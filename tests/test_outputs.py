@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import tempfile
 import threading
 from collections.abc import Callable
@@ -161,6 +162,14 @@ def test_a_resumable_file_that_is_written_anew_is_no_longer_one(tmp_path: Path) 
     with pytest.raises(InputError, match="was not begun with --append-resume"):
         resume(target, ["a\n", "b\n"])
     assert target.read_bytes() == b"c\n"
+
+
+def test_who_may_read_a_file_does_not_change(tmp_path: Path) -> None:
+    target = tmp_path / "out.en"
+    target.touch(mode=0o600)
+    with whole_file(target) as output:
+        output.write("a\n")
+    assert (target.read_bytes(), stat.S_IMODE(target.stat().st_mode)) == (b"a\n", 0o600)
 
 
 def test_a_name_as_long_as_a_system_takes_is_written(tmp_path: Path) -> None:
