@@ -63,7 +63,10 @@ def explain(
         ReportFormat, typer.Option("--format", help="A picture, or JSON for programs.")
     ] = ReportFormat.text,
 ) -> None:
-    """Show how a sentence is decoded, iteration by iteration: draft, candidates, what is accepted."""
+    """Show how a sentence is decoded, iteration by iteration: draft, candidates, what is accepted.
+
+    It is taken as it is: not split, and nothing of it protected.
+    """
     from rich.console import Console
 
     from specmt import explanation, replay_explanation
