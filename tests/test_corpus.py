@@ -220,3 +220,11 @@ def test_a_line_without_exactly_two_columns_is_named(folder: Path, line: bytes, 
 )
 def test_a_pair_is_kept_by_its_lengths(source: int, target: int, kept: bool) -> None:
     assert keep_pair(source, target, max_tokens=20, max_ratio=2.0) is kept
+
+
+def test_no_line_on_which_the_pair_is_tried_is_in_what_we_wrote_to_train_it() -> None:
+    data = Path(__file__).parent.parent / "data"
+    trained = {pair.source for name in ("phrases", "sentences") for pair in read_tsv(data / f"{name}.de-en.tsv")}
+    tried = {line for name in ("sample", "ordinary", "everyday") for line in read_lines(data / f"{name}.de")}
+    assert len(trained) > 10_000 and len(tried) > 200 and not trained & tried
+    assert len(read_parallel(data / "everyday.de", data / "everyday.en")) == 200
