@@ -48,10 +48,6 @@ class Span:
         """Whether it may stay in the text: it comes out right more often than not."""
         return self.kind in {"number", "term"}
 
-    def found(self, text: str) -> int:
-        """How often `text` has it."""
-        return len(re.findall(self._pattern, text))
-
     def taken_from(self, text: str, count: int) -> tuple[str, int]:
         """`text` with blanks for it, the first `count` times that it stands there, and how often that was."""
         return re.subn(self._pattern, " ", text, count=count)
