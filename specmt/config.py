@@ -138,6 +138,9 @@ class RefinementConfig:
     batch_size: Positive = 40
     """Sentences whose beams are in flight."""
     sample: Samples = Field(default_factory=dict)
+    blend: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the refined weights in the stage's result; the rest is as it was before (Wortsman et al. 2022,
+    arXiv 2109.01903). Less than 1 keeps more of what the references taught."""
     optimizer: OptimizerConfig
 
 

@@ -227,6 +227,9 @@ class Pipeline:
             refinement.sample,
         )
         self._train_verifier_further("refine", refinement.optimizer, "refine", trained)
+        if refinement.blend < 1:
+            refined = self._folder("refine") / "verifier.pt"
+            checkpoints.write_average([trained, refined], refined, [1 - refinement.blend, refinement.blend])
 
     def _train_verifier_further(
         self, stage: str, optimizer: OptimizerConfig, binarised: str, initial: Path | None

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from specmt.config import load_config
 from specmt.earlier import Earlier
 from specmt.errors import TrainingError
+from specmt.fairseq_backend.checkpoints import last_checkpoints, load
 
 ROOT = Path(__file__).parent.parent
 SMOKE = ROOT / "data" / "smoke"
@@ -201,6 +203,16 @@ def test_a_finished_run_is_skipped_and_a_changed_setting_redoes_only_what_follow
     changed = specmt(*train_arguments(copy, "export.beta=2")).stderr.decode()
     assert "drafter: up to date" in changed and "export: done" in changed
     assert json.loads((copy / "bundle" / "manifest.json").read_text())["decoding"]["beta"] == 2
+
+
+def test_a_refinement_is_blended_with_what_was_before(run_folder: Path) -> None:
+    refined = last_checkpoints(run_folder / "refine" / "checkpoints", 1)
+    before, after, blended = (
+        load(path)["model"]["decoder.embed_tokens.weight"]
+        for path in (run_folder / "verifier" / "verifier.pt", *refined, run_folder / "refine" / "verifier.pt")
+    )
+    torch.testing.assert_close(blended, 0.25 * before + 0.75 * after)
+    assert not torch.allclose(before, after, atol=1e-3)
 
 
 def kill_at(moment: str, arguments: list[str]) -> None:

@@ -44,13 +44,19 @@ def load(path: Path) -> dict[str, Any]:
     return state
 
 
-def write_average(checkpoints: Sequence[Path], path: Path) -> None:
-    """Average the weights; the result is a fairseq checkpoint without optimizer state. Written atomically."""
+def write_average(checkpoints: Sequence[Path], path: Path, shares: Sequence[float] | None = None) -> None:
+    """Average the weights; the result is a fairseq checkpoint without optimizer state. Written atomically.
+
+    Args:
+        shares: of each checkpoint, together 1; without them all count the same.
+    """
     states = [load(checkpoint) for checkpoint in checkpoints]
+    weights = torch.tensor(shares or [1 / len(states)] * len(states))
     averaged = states[-1]
     for name, tensor in averaged["model"].items():
         if tensor.is_floating_point():
-            averaged["model"][name] = torch.stack([state["model"][name] for state in states]).mean(dim=0)
+            stacked = torch.stack([state["model"][name] for state in states])
+            averaged["model"][name] = torch.tensordot(weights.to(stacked.dtype), stacked, dims=1)
     averaged.pop("last_optimizer_state", None)
     with atomic_path(path) as temporary:
         torch.save(averaged, temporary)
