@@ -55,7 +55,7 @@ class Span:
     @property
     def _pattern(self) -> str:
         if self.kind == "number":
-            return rf"(?<!\w)(?<!\d[.,:/]){re.escape(self.target)}(?!\d|[.,:/]\d)"
+            return rf"(?<!\d)(?<!\d[.,:/]){re.escape(self.target)}(?!\d|[.,:/]\d)"
         if self.kind == "term":
             first = self.target[0]
             either = f"[{re.escape(first)}{re.escape(first.upper())}]" if first.islower() else re.escape(first)
