@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +70,12 @@ def failed(done: subprocess.CompletedProcess[bytes], code: int) -> str:
 def running(*arguments: object, limit: str = "true") -> Iterator[subprocess.Popen[bytes]]:
     """A translation of what is written to it, killed at the end if it still runs."""
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    # A shell's background job ignores Ctrl-C, and so do its children unless they are told otherwise.
-    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+
+    def heed() -> None:
+        """A shell's background job ignores Ctrl-C, one of nohup SIGHUP, and so do their children if not told better."""
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+
     command = ["bash", "-c", f'{limit}; exec "$@"', "specmt", *COMMAND, "translate", *map(str, arguments)]
     settings: Any = {"cwd": ROOT, "bufsize": 0, "preexec_fn": heed, **pipes}
     with subprocess.Popen(command, **settings) as run:
