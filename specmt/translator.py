@@ -356,7 +356,7 @@ def _checked_line(index: int, line: InputLine, settings: DecodingSettings) -> In
 
 
 def _check_sizes(batch_size: int, max_batch_tokens: int | None = None) -> None:
-    if min(batch_size, max_batch_tokens or batch_size) < 1 or max_batch_tokens == 0:
+    if min(batch_size, 1 if max_batch_tokens is None else max_batch_tokens) < 1:
         raise UsageError("--batch-size and --max-batch-tokens are at least 1")
 
 
