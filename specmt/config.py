@@ -84,6 +84,9 @@ class TokenizerConfig:
     character_coverage: Share = 0.99999
     """Share of the corpora's characters, counted as often as they stand there, that the pieces can spell: the rarest
     others are unknown. 0.9998 leaves German text without Ö and Q."""
+    required_characters: str = ""
+    """Characters that the pieces must spell, however rare they are. A run that goes on from another adds those that its
+    tokenizer lacks, and then fills up to a multiple of 8 with pieces that no text has."""
 
 
 @_section

@@ -44,7 +44,7 @@ class Earlier:
         if self._bundle is None:
             if not all(path.is_file() for stage in _OF_A_RUN for path in self.files(stage)):
                 raise TrainingError(f"start_from: {self.folder} is neither a bundle nor the folder of a finished run")
-            shape = checkpoints.verifier_architecture(checkpoints.load(self.verifier(self.folder)))
+            shape = checkpoints.verifier_architecture(checkpoints.load(self.files("verifier")[0]))
         else:
             restoring.check_kind(self._bundle)
             shape = self._bundle.architecture
@@ -69,24 +69,35 @@ class Earlier:
         said = load_weights(self._bundle).get(ids_name(VERIFIER_OUTPUT), tokens)
         return np.isin(tokens, said).astype(np.int64)
 
-    def verifier(self, folder: Path) -> Path:
-        """The checkpoint to begin with, a run's that of before its refinement; a bundle's is written to `folder`."""
-        if self._bundle is None:
-            return self.files("verifier")[0]
-        restoring.write_verifier(self._bundle, folder / "initial.pt")
-        return folder / "initial.pt"
+    def verifier(self, folder: Path, vocabulary_size: int) -> Path:
+        """The checkpoint to begin with, a run's that of before its refinement.
 
-    def drafter(self, folder: Path, wanted: DrafterConfig) -> Path | None:
+        One of a bundle, and one whose vocabulary grows, is written to `folder`.
+        """
+        initial = folder / "initial.pt"
+        if self._bundle is None:
+            return _grown(self.files("verifier")[0], initial, vocabulary_size)
+        restoring.write_verifier(self._bundle, initial)
+        return _grown(initial, initial, vocabulary_size)
+
+    def drafter(self, folder: Path, wanted: DrafterConfig, vocabulary_size: int) -> Path | None:
         """The same of the drafter; None where there is none of the wanted shape."""
         shape = (wanted.layers, wanted.draft_length, wanted.bigram_rank, wanted.vocabulary_size)
+        initial = folder / "initial.pt"
         if self._bundle is None:
             (path,) = self.files("drafter") or (None,)
-            return path if path and checkpoints.drafter_shape(checkpoints.load(path)) == shape else None
+            if not path or checkpoints.drafter_shape(checkpoints.load(path)) != shape:
+                return None
+            return _grown(path, initial, vocabulary_size)
         own = self._bundle.architecture
         if (own.drafter_layers, own.draft_length, own.bigram_rank, own.draft_vocabulary_size) != shape:
             return None
-        restoring.write_drafter(self._bundle, folder / "initial.pt")
-        return folder / "initial.pt"
+        restoring.write_drafter(self._bundle, initial)
+        return _grown(initial, initial, vocabulary_size)
+
+
+def _grown(trained: Path, initial: Path, vocabulary_size: int) -> Path:
+    return initial if checkpoints.write_grown(trained, initial, vocabulary_size) else trained
 
 
 def _check_shape(found: Architecture, wanted: VerifierConfig, where: Path) -> None:

@@ -44,7 +44,7 @@ from specmt.stages import Stage, exclusive, move_aside
 from specmt.training_data import Encoded, TrainingData, shards_of
 from specmt.translator import Translator
 from specmt.tuning import counted_emission
-from specmt.vocabulary import Vocabulary
+from specmt.vocabulary import Vocabulary, add_characters
 from specmt.weights import save_weights
 
 EVALUATED_LINES = 400
@@ -200,20 +200,26 @@ class Pipeline:
         if not self._earlier:
             self.data.train_tokenizer(folder)
             return
-        shutil.copyfile(earlier := self._earlier.tokenizer(), folder / TOKENIZER)
+        earlier = self._earlier.tokenizer()
+        (folder / TOKENIZER).write_bytes(add_characters(earlier.read_bytes(), settings.required_characters))
         if (size := len(self.vocabulary)) != settings.vocabulary_size:
-            raise TrainingError(f"tokenizer.vocabulary_size: {earlier}, which start_from names, has {size} pieces")
+            raise TrainingError(
+                f"tokenizer.vocabulary_size: {earlier}, which start_from names, has {size} pieces, "
+                "required_characters included"
+            )
 
     def _binarise(self) -> None:
         folder = self._folder("binarise")
         self.data.binarise(self.vocabulary, folder)
         counts = self._target_counts("binarise")
         if self._earlier:
-            counts += self._earlier.target_counts()
+            before = self._earlier.target_counts()
+            counts[: len(before)] += before
         write_json(folder / TARGET_COUNTS, counts.tolist())
 
     def _train_verifier(self) -> None:
-        initial = self._earlier.verifier(self._folder("verifier")) if self._earlier else None
+        size = self.config.tokenizer.vocabulary_size
+        initial = self._earlier.verifier(self._folder("verifier"), size) if self._earlier else None
         self._train_verifier_further("verifier", self.config.verifier.optimizer, "binarise", initial)
 
     def _refine(self) -> None:
@@ -265,8 +271,8 @@ class Pipeline:
         self.data.write_binarised(vocabulary, folder, distilled, why)
 
     def _train_drafter(self) -> None:
-        folder, settings = self._folder("drafter"), self.config.drafter
-        initial = self._earlier.drafter(folder, settings) if self._earlier else None
+        folder, settings, size = self._folder("drafter"), self.config.drafter, self.config.tokenizer.vocabulary_size
+        initial = self._earlier.drafter(folder, settings, size) if self._earlier else None
         if self._earlier:
             self.reporter.announce(
                 f"drafter: {'goes on from' if initial else 'anew, no such in'} {self.config.start_from}"

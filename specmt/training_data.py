@@ -77,7 +77,8 @@ class TrainingData:
         threads = self.config.runtime.threads
         try:
             train_vocabulary(
-                sentences, folder / "training", settings.vocabulary_size, settings.character_coverage, threads
+                *(sentences, folder / "training", settings.vocabulary_size),
+                *(settings.character_coverage, threads, settings.required_characters),
             )
         except RuntimeError as error:
             raise TrainingError(_wrong_size(settings.vocabulary_size, str(error))) from None

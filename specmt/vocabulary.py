@@ -11,6 +11,8 @@ import sentencepiece
 BOS_ID, PAD_ID, EOS_ID, UNK_ID, MASK_ID = range(5)
 MASK_PIECE = "[MASK]"
 SPECIAL_PIECES = ("<s>", "<pad>", "</s>", "<unk>", MASK_PIECE)
+SIZE_STEP = 8
+"""What fairseq fills up dictionaries to a multiple of."""
 
 _WORD = "▁"
 """How pieces write a blank."""
@@ -132,8 +134,35 @@ class Vocabulary:
         return [self.piece(id_) for id_ in range(len(self))]
 
 
+def add_characters(model: bytes, characters: str) -> bytes:
+    """A serialised SentencePiece model that spells `characters` too; ids of what it has do not change.
+
+    Characters that it lacks become its last pieces, less probable than all others. If there are any, pieces that no
+    text has fill up to a multiple of `SIZE_STEP`.
+    """
+    from sentencepiece import sentencepiece_model_pb2  # needs protobuf, which translating does not
+
+    format_: Any = sentencepiece_model_pb2
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    normalised = dict.fromkeys(processor.normalize(characters).replace(_WORD, ""))
+    lacking = [character for character in normalised if processor.piece_to_id(character) == UNK_ID]
+    proto = format_.ModelProto.FromString(model)
+    kinds = format_.ModelProto.SentencePiece
+    lowest = min(piece.score for piece in proto.pieces)
+    for character in lacking:
+        proto.pieces.add(piece=character, score=lowest, type=kinds.NORMAL)
+    while lacking and len(proto.pieces) % SIZE_STEP:
+        proto.pieces.add(piece=f"[UNUSED{len(proto.pieces)}]", score=lowest, type=kinds.UNUSED)
+    return bytes(proto.SerializeToString())
+
+
 def train_vocabulary(
-    sentences: Iterable[str], prefix: Path, size: int, character_coverage: float, threads: int
+    sentences: Iterable[str],
+    prefix: Path,
+    size: int,
+    character_coverage: float,
+    threads: int,
+    required_characters: str = "",
 ) -> None:
     """Learn a unigram SentencePiece model from an iterator of lines; writes `prefix.model` and `prefix.vocab`.
 
@@ -147,6 +176,7 @@ def train_vocabulary(
         model_prefix=str(prefix),
         vocab_size=size,
         character_coverage=character_coverage,
+        required_chars=required_characters,
         bos_id=BOS_ID,
         pad_id=PAD_ID,
         eos_id=EOS_ID,

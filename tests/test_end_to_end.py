@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from specmt.bundle import load_bundle
 from specmt.config import load_config
 from specmt.earlier import Earlier
 from specmt.errors import TrainingError
@@ -233,13 +234,16 @@ def test_a_bundle_can_be_trained_further(bundle: Path, tmp_path: Path) -> None:
         for part in ("verifier", "refinement", "drafter")
         for name, value in {"max_updates": 4, "warmup_updates": 1, "checkpoint_updates": 2}.items()
     ]
-    arguments = train_arguments(tmp_path / "run", f"start_from={bundle}", *few)
+    more = ("tokenizer.required_characters=€", "tokenizer.vocabulary_size=408")
+    arguments = train_arguments(tmp_path / "run", f"start_from={bundle}", *few, *more)
     kill_at("verifier: begins", arguments)
     kill_at(f"drafter: goes on from {bundle}", arguments)
     assert f"drafter: goes on from {bundle}" in specmt(*arguments).stderr.decode()
     scores = json.loads((tmp_path / "run" / "evaluate" / "evaluation.json").read_text())
     by_name = {result["strategy"]: result for result in scores["results"]}
     assert by_name["ar"]["bleu"] > 60 and by_name["spec-strict"]["mean_emitted_tokens"] > 2
+    known = [load_bundle(path).vocabulary().unknown_symbols("a€b") for path in (bundle, tmp_path / "run" / "bundle")]
+    assert known == [["€"], []]
     shutil.copytree(bundle, tmp_path / "calibrated")
     specmt("export", tmp_path / "calibrated", "--calibration", SMOKE / "test.de")
     again = specmt(*arguments[:-1], arguments[-1], f"--set=start_from={tmp_path / 'calibrated'}").stderr.decode()
@@ -249,12 +253,15 @@ def test_a_bundle_can_be_trained_further(bundle: Path, tmp_path: Path) -> None:
 def test_a_run_is_gone_on_from_before_its_refinement_with_its_drafter(run_folder: Path, tmp_path: Path) -> None:
     earlier, config = Earlier(run_folder), load_config(ROOT / "configs" / "tiny-smoke.yaml", [])
     earlier.check(config.verifier)
-    assert earlier.verifier(tmp_path) == run_folder / "verifier" / "verifier.pt"
-    assert earlier.drafter(tmp_path, config.drafter) == run_folder / "drafter" / "drafter.pt"
-    assert earlier.drafter(tmp_path, replace(config.drafter, vocabulary_size=0)) is None
+    size = config.tokenizer.vocabulary_size
+    assert earlier.verifier(tmp_path, size) == run_folder / "verifier" / "verifier.pt"
+    assert earlier.drafter(tmp_path, config.drafter, size) == run_folder / "drafter" / "drafter.pt"
+    assert earlier.drafter(tmp_path, replace(config.drafter, vocabulary_size=0), size) is None
     undrafted = Earlier(run_folder / "distil" / "verifier")
     undrafted.check(config.verifier)
-    assert undrafted.drafter(tmp_path, config.drafter) is None
+    assert undrafted.drafter(tmp_path, config.drafter, size) is None
+    grown = load(earlier.verifier(tmp_path, size + 8))["model"]["encoder.embed_tokens.weight"]
+    assert len(grown) == size + 8
     with pytest.raises(TrainingError, match=r"verifier.heads: .* has 4"):
         earlier.check(replace(config.verifier, heads=2))
     with pytest.raises(TrainingError, match="is neither a bundle nor the folder of a finished run"):

@@ -15,8 +15,10 @@ from specmt.earlier import Earlier
 from specmt.errors import TrainingError
 from specmt.fairseq_backend import checkpoints, restoring
 from specmt.shortlist import seen_ids
+from specmt.vocabulary import UNK_ID
 from specmt.weights import load_weights
 
+SIZE = load_bundle(BUNDLED_MODEL).architecture.vocabulary_size
 DRAFTER = DrafterConfig(optimizer=OptimizerConfig(max_updates=1), layers=1, draft_length=10, vocabulary_size=3072)
 
 
@@ -39,6 +41,23 @@ def test_a_pair_comes_back_from_its_checkpoints_to_the_bit(bundled: Bundle, tmp_
         np.testing.assert_array_equal(found[name].numpy(), array, err_msg=name)
 
 
+def test_tokens_that_are_added_begin_as_the_unknown_one(tmp_path: Path) -> None:
+    same, grown = (
+        checkpoints.load(Earlier(BUNDLED_MODEL).verifier(tmp_path, size))["model"] for size in (SIZE, SIZE + 8)
+    )
+    for name, weights in same.items():
+        if len(weights) == SIZE:
+            assert grown[name][:SIZE].equal(weights)
+            assert grown[name][SIZE:].equal(weights[UNK_ID].expand(8, -1))
+        else:
+            assert grown[name].equal(weights)
+    drafter = Earlier(BUNDLED_MODEL).drafter(tmp_path, DRAFTER, SIZE + 8)
+    assert drafter is not None
+    grown = checkpoints.load(drafter)["model"]
+    assert grown["bigram_left.weight"][SIZE:].equal(grown["bigram_left.weight"][UNK_ID].expand(8, -1))
+    assert len(grown["bigram_right.weight"]) == DRAFTER.vocabulary_size
+
+
 def test_a_converted_verifier_is_refused(bundled: Bundle, tmp_path: Path) -> None:
     converted = replace(bundled, architecture=replace(bundled.architecture, activation="gelu"))
     with pytest.raises(TrainingError, match="is not of the kind that is trained here"):
@@ -57,6 +76,6 @@ def test_a_converted_verifier_is_refused(bundled: Bundle, tmp_path: Path) -> Non
     ],
 )
 def test_a_drafter_goes_on_where_it_has_the_wanted_shape(tmp_path: Path, other: dict[str, int], goes_on: bool) -> None:
-    initial = Earlier(BUNDLED_MODEL).drafter(tmp_path, replace(DRAFTER, **other))
+    initial = Earlier(BUNDLED_MODEL).drafter(tmp_path, replace(DRAFTER, **other), SIZE)
     assert initial == (tmp_path / "initial.pt" if goes_on else None)
     assert len(list(tmp_path.iterdir())) == goes_on

@@ -165,6 +165,21 @@ def test_tokens_of_the_run_before_can_still_be_said(configured: Callable[..., Co
 
 
 @pytest.mark.usefixtures("any_verifier")
+def test_characters_that_the_run_before_did_not_know_are_added(
+    configured: Callable[..., Config], tmp_path: Path
+) -> None:
+    run(configured(), "tokenizer", "binarise")
+    before = json.loads((tmp_path / "run" / "binarise" / "target_counts.json").read_text())
+    (tmp_path / "new.tsv").write_text("fünf Äpfel\tfive Ä € Ä\n" * 3)
+    overrides = [f"start_from={tmp_path}/run", f"output={tmp_path}/next", "data.train=[{path: new.tsv}]"]
+    overrides += ["tokenizer.required_characters=Ä€", f"tokenizer.vocabulary_size={len(before) + 8}"]
+    run(configured(*overrides), "tokenizer", "binarise")
+    after = json.loads((tmp_path / "next" / "binarise" / "target_counts.json").read_text())
+    assert after[len(before) :] == [6, 3, *[0] * 6]
+    assert after[UNK_ID] == 0
+
+
+@pytest.mark.usefixtures("any_verifier")
 def test_another_vocabulary_than_the_run_befores_is_refused(configured: Callable[..., Config], tmp_path: Path) -> None:
     run(configured(), "tokenizer")
     overrides = (f"start_from={tmp_path}/run", f"output={tmp_path}/next", "tokenizer.vocabulary_size=128")

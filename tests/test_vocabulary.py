@@ -9,9 +9,9 @@ import pytest
 import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted import SENTENCES, VOCABULARY_SIZE, tiny_vocabulary
+from scripted import SENTENCES, VOCABULARY_SIZE, tiny_tokenizer, tiny_vocabulary
 
-from specmt.vocabulary import BOS_ID, EOS_ID, MASK_ID, PAD_ID, UNK_ID, Vocabulary, train_vocabulary
+from specmt.vocabulary import BOS_ID, EOS_ID, MASK_ID, PAD_ID, UNK_ID, Vocabulary, add_characters, train_vocabulary
 
 
 def test_the_special_ids_are_fairseqs_and_the_mask_comes_next() -> None:
@@ -119,6 +119,31 @@ def trained(tmp_path: Path) -> Callable[[int], Vocabulary]:
 
 def test_the_same_text_gives_the_same_pieces(trained: Callable[[int], Vocabulary]) -> None:
     assert trained(VOCABULARY_SIZE).pieces() == tiny_vocabulary().pieces()
+
+
+def test_required_characters_are_known_however_rare(tmp_path: Path) -> None:
+    rare = [*SENTENCES * 50, "Qu€"]
+    known = {}
+    for required in ("", "Q€"):
+        train_vocabulary(rare, tmp_path / "own", VOCABULARY_SIZE, 0.99, threads=1, required_characters=required)
+        known[required] = UNK_ID not in Vocabulary((tmp_path / "own.model").read_bytes()).encode("Q€")
+    assert known == {"": False, "Q€": True}
+
+
+def test_characters_can_be_added_to_a_tokenizer() -> None:
+    before, after = tiny_vocabulary(), Vocabulary(grown := add_characters(tiny_tokenizer(), "aÖ Q%Öa"))
+    assert before.unknown_symbols("Öde Qual%") == [" Ö", " Q", "%"]
+    assert after.unknown_symbols("Öde Qual%") == []
+    assert after.decode(after.encode("Öde Qual%")) == "Öde Qual%"
+    assert after.pieces()[: VOCABULARY_SIZE + 3] == [*before.pieces(), "Ö", "Q", "%"]
+    assert len(after) == VOCABULARY_SIZE + 8
+    assert all(after.encode(sentence) == before.encode(sentence) for sentence in SENTENCES)
+    assert add_characters(grown, "Ö%a") == grown, "nothing lacks"
+
+
+def test_a_character_is_added_as_texts_have_it_after_normalisation() -> None:
+    pieces = Vocabulary(add_characters(tiny_tokenizer(), "２½")).pieces()[VOCABULARY_SIZE:]
+    assert set(pieces) >= {"⁄"} and not {"２", "½"} & set(pieces)
 
 
 def test_more_pieces_than_the_text_holds_are_an_error(trained: Callable[[int], Vocabulary]) -> None:

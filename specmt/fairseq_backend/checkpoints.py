@@ -17,7 +17,13 @@ from specmt.errors import TrainingError
 from specmt.fairseq_backend import compat  # noqa: F401  (allows its types on load)
 from specmt.files import atomic_path
 from specmt.tensors import DRAFTER_OUTPUT, VERIFIER_OUTPUT, ids_name
+from specmt.vocabulary import UNK_ID
 
+_EMBEDDINGS = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight"}
+"""A verifier's matrices with a row for each token; they are one."""
+_OF_TOKENS = _EMBEDDINGS | {"bigram_left.weight"}
+_OF_DRAFTED_TOKENS = {"bigram_right.weight"}
+"""With a row for each token that a drafter can say."""
 _INTERVAL_NAME = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 
 
@@ -62,14 +68,33 @@ def write_average(checkpoints: Sequence[Path], path: Path, shares: Sequence[floa
         torch.save(averaged, temporary)
 
 
+def write_grown(model: Path, path: Path, vocabulary_size: int) -> bool:
+    """Write a verifier or drafter with more tokens, each as `<unk>` is: a text is read as before. Written atomically.
+
+    Returns:
+        Whether there were any to add; if not, nothing is written.
+    """
+    state = load(model)
+    weights = state["model"]
+    grown = False
+    for name in weights.keys() & (_OF_TOKENS | _OF_DRAFTED_TOKENS):
+        more = vocabulary_size - len(weights[name])
+        if more and not (name in _OF_DRAFTED_TOKENS and "output.ids" in weights):
+            weights[name] = torch.cat([weights[name], weights[name][UNK_ID].expand(more, -1)])
+            grown = True
+    if grown:
+        with atomic_path(path) as temporary:
+            torch.save(state, temporary)
+    return grown
+
+
 def bundle_weights(verifier: Mapping[str, Tensor], drafter: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Both models' weights under a bundle's names; the shared embedding matrix stands once, the verifier says all."""
-    shared = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight"}
     no_weight = {"encoder.version", "decoder.version"}
     positions = {"encoder.embed_positions._float_tensor", "decoder.embed_positions._float_tensor"}
     weights = {"embeddings.weight": verifier["decoder.embed_tokens.weight"]}
     for name, tensor in verifier.items():
-        if name not in shared | no_weight | positions:
+        if name not in _EMBEDDINGS | no_weight | positions:
             weights[f"verifier.{name}"] = tensor
     weights |= {f"drafter.{name}": tensor for name, tensor in drafter.items()}
     if ids_name(DRAFTER_OUTPUT) in weights:
