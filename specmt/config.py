@@ -53,6 +53,8 @@ class SampleConfig:
     """Sentences, the first ones; 0 takes all."""
     repeat: Positive = 1
     """How often they stand in an epoch."""
+    references: bool = False
+    """Take the corpus' own translations instead."""
 
 
 Samples = dict[str, SampleConfig]

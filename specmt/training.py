@@ -261,7 +261,10 @@ class Pipeline:
             if split == "train":
                 sample = samples.get(entry.path, sample)
             pairs = self.data.encoded(vocabulary, self.data.read(entry, sample.limit))
-            self.reporter.announce(f"{stage}: {entry.path}, {len(pairs)} sentences")
+            own = " with their own translations" if sample.references else ""
+            self.reporter.announce(f"{stage}: {entry.path}, {len(pairs)} sentences{own}")
+            if own:
+                return pairs * sample.repeat
             shards = folder / "shards" / translator.engine.name / shards_of(entry, sample)
             translations = translate_in_shards(translator.engine, pairs, shards, decoding, translator.workers)
             sources = (source for source, _ in pairs)

@@ -235,6 +235,7 @@ def test_a_bundle_can_be_trained_further(bundle: Path, tmp_path: Path) -> None:
         for name, value in {"max_updates": 4, "warmup_updates": 1, "checkpoint_updates": 2}.items()
     ]
     more = ("tokenizer.required_characters=€", "tokenizer.vocabulary_size=408")
+    more += ("refinement.sample={train: {references: true}}",)
     arguments = train_arguments(tmp_path / "run", f"start_from={bundle}", *few, *more)
     kill_at("verifier: begins", arguments)
     kill_at(f"drafter: goes on from {bundle}", arguments)
@@ -244,6 +245,8 @@ def test_a_bundle_can_be_trained_further(bundle: Path, tmp_path: Path) -> None:
     assert by_name["ar"]["bleu"] > 60 and by_name["spec-strict"]["mean_emitted_tokens"] > 2
     known = [load_bundle(path).vocabulary().unknown_symbols("a€b") for path in (bundle, tmp_path / "run" / "bundle")]
     assert known == [["€"], []]
+    given, refined = (tmp_path / "run" / stage / "train.de-en.en.bin" for stage in ("binarise", "refine"))
+    assert given.read_bytes() == refined.read_bytes(), "references"
     shutil.copytree(bundle, tmp_path / "calibrated")
     specmt("export", tmp_path / "calibrated", "--calibration", SMOKE / "test.de")
     again = specmt(*arguments[:-1], arguments[-1], f"--set=start_from={tmp_path / 'calibrated'}").stderr.decode()
