@@ -9,6 +9,8 @@ from specmt.bundle import DecodingDefaults
 from specmt.engines.base import AnyEngine
 from specmt.errors import UsageError
 
+BATCH_SIZE = 32
+"""Lines that are decoded at a time, unless another number is asked for."""
 REPLAY_WINDOW = 16
 REPLAY_GROUP = 8
 _MOST_LENGTH_PENALTY = 10

@@ -28,9 +28,10 @@ from specmt.guards import repeats
 from specmt.inputs import InputLine, ReproducibleLine
 from specmt.line_alignment import LineAligner
 from specmt.segmentation import Segment, Segmenter, whole
-from specmt.settings import DecodingSettings
+from specmt.settings import BATCH_SIZE, DecodingSettings
 from specmt.streams import LineStream
 from specmt.translation import Alternative, Translation
+from specmt.tuned import default_settings
 from specmt.vocabulary import EOS_ID, AnyVocabulary, Vocabulary
 from specmt.workers import Result, run_in_parallel, run_in_threads
 from specmt.wrapping import Wrapper, Wrapping
@@ -116,10 +117,15 @@ class Translator:
             self._aligner = self._load_aligner()
         return self._aligner
 
-    def translate(self, lines: Iterable[str], settings: DecodingSettings, batch_size: int) -> Iterator[Translation]:
+    def translate(
+        self, lines: Iterable[str], settings: DecodingSettings | None = None, batch_size: int = BATCH_SIZE
+    ) -> Iterator[Translation]:
         """Translations in the order of the lines, one for each.
 
         Lines are read `LOOK_AHEAD` batches at a time and sorted by length within; with `batch_size` 1 one at a time.
+
+        Args:
+            settings: how to decode; without them, as the command does without options (`tuned.default_settings`).
 
         Raises:
             TypeError: one text, whose characters are no lines.
@@ -128,6 +134,7 @@ class Translator:
         if isinstance(lines, str):
             raise TypeError("translate() takes lines, not one text: translate([text], …)")
         _check_sizes(batch_size)
+        settings = settings or default_settings(self)
         unread = iter(lines)
         window = look_ahead(batch_size)
         yield from self.translate_chunks(iter(lambda: list(islice(unread, window)), []), settings, batch_size)

@@ -17,9 +17,9 @@ from platformdirs import user_cache_path
 from specmt.errors import InputError, reason
 from specmt.files import write_json
 from specmt.machine import cpu_model
+from specmt.settings import DecodingSettings
 
 if TYPE_CHECKING:
-    from specmt.settings import DecodingSettings
     from specmt.translator import Translator
 
 _FORMAT_VERSION = 2
@@ -84,6 +84,12 @@ def stored(key: Key, longest: int) -> Tuned | None:
     if type(draft_length) is not int or type(rows) is not int or not (1 <= draft_length <= longest and rows >= 0):
         return None
     return Tuned(draft_length, rows)
+
+
+def default_settings(translator: Translator) -> DecodingSettings:
+    """How the command decodes without options: as the model's manifest says, as fast as is known here."""
+    settings = DecodingSettings.from_defaults(translator.defaults)
+    return fastest(settings if translator.has_drafter else replace(settings, strategy="ar"), translator)
 
 
 def fastest(settings: DecodingSettings, translator: Translator) -> DecodingSettings:

@@ -46,7 +46,7 @@ def test_what_needs_the_clone_works_there(trained_clone: Path, tmp_path: Path) -
 def test_what_it_says_of_python_works(capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
     exec(code, {})
-    assert re.fullmatch(r"Where.* station\? -\d+\.\d+\n", capsys.readouterr().out)
+    assert re.fullmatch(r"Where.* station\? -\d+\.\d+\nA dog.* -\d+\.\d+\n", capsys.readouterr().out)
 
 
 def test_what_it_installs_is_there_to_be_installed() -> None:

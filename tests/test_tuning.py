@@ -26,7 +26,7 @@ from specmt.bundle import load_bundle
 from specmt.cli import app
 from specmt.engines.base import AnyEngine, Candidates, IntArray, Lattice, Speculation
 from specmt.errors import InputError
-from specmt.settings import DecodingSettings
+from specmt.settings import BATCH_SIZE, DecodingSettings
 from specmt.tuned import Tuned
 from specmt.tuning import Emission, Timing, Tuning, counted_emission, recorded_emission, requests_of, tune
 
@@ -192,6 +192,21 @@ def test_without_tuning_strict_speculates_as_the_engine_says() -> None:
     assert tuned.fastest(relaxed, translator) == relaxed, "plain steps would be another text"
     tuned.store(tuned.Key.here(translator.model_digest, translator.engine.name), Tuned(2, 8))
     assert tuned.fastest(strict, translator) == replace(strict, draft_length=2, speculated_rows=8)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_without_settings_it_is_decoded_as_the_manifest_says_and_as_fast_as_is_known(strict: bool) -> None:
+    translator = scripted_translator(ScriptedEngine())
+    translator.defaults = replace(DEFAULTS, strict=strict)
+    tuned.store(tuned.Key.here(translator.model_digest, translator.engine.name), Tuned(2, 8))
+    settings = tuned.default_settings(translator)
+    assert (settings.beta, settings.draft_length) == ((1, 2) if strict else (DEFAULTS.beta, DEFAULTS.draft_length))
+    lines = ["ein hund", "", "zwei hunde"]
+    assert list(translator.translate(lines)) == list(translator.translate(lines, settings, BATCH_SIZE))
+
+
+def test_without_a_drafter_it_is_decoded_by_plain_steps() -> None:
+    assert tuned.default_settings(scripted_translator(ScriptedEngine(max_draft_length=0))).strategy == "ar"
 
 
 def test_a_draft_length_is_kept_by_model_engine_and_processor() -> None:

@@ -31,11 +31,10 @@ from specmt.cli_options import (
     ThreadsOption,
 )
 from specmt.commands.from_options import load, settings_of, with_replay
+from specmt.settings import BATCH_SIZE
 
 if TYPE_CHECKING:
     from specmt.translator import Translator
-
-DEFAULT_BATCH_SIZE = 32
 
 InputOption = Annotated[
     Path | None, typer.Option("--input", "-i", help="Input file, one text per line.", show_default="stdin")
@@ -132,7 +131,7 @@ def translate(
     guards: GuardsOption = True,
     protect: ProtectOption = "url,email,tag,placeholder,number",
     terminology: TerminologyOption = None,
-    batch_size: BatchSizeOption = DEFAULT_BATCH_SIZE,
+    batch_size: BatchSizeOption = BATCH_SIZE,
     max_batch_tokens: MaxBatchTokensOption = None,
     threads: ThreadsOption = CORES,
     engine: EngineOption = EngineName.auto,
