@@ -5,6 +5,7 @@ pydantic checks types and ranges and refuses unknown keys.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Hashable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
@@ -47,14 +48,14 @@ class CorpusConfig:
 
 @_section
 class SampleConfig:
-    """What a stage takes of a training corpus whose sources the verifier translates for it."""
+    """What a stage takes of a training corpus. The verifier translates its sources for it."""
 
     limit: Count = 0
     """Sentences, the first ones; 0 takes all."""
     repeat: Positive = 1
     """How often they stand in an epoch."""
     references: bool = False
-    """Take the corpus' own translations instead."""
+    """Take the corpus' own translations instead. A drafter learns from them what its verifier would not say."""
 
 
 Samples = dict[str, SampleConfig]
@@ -288,6 +289,8 @@ def _contradictions(config: Config) -> Iterator[str]:
     data, verifier, drafter = config.data, config.verifier, config.drafter
     if data.source_language == data.target_language:
         yield "data.target_language: must not be the source language: files are named by them"
+    if any(unicodedata.category(character) in {"Cc", "Cs"} for character in config.tokenizer.required_characters):
+        yield "tokenizer.required_characters: no text has control characters or halves of a surrogate pair"
     if set(config.output) & set(_FAIRSEQ_READS):
         yield f"output: fairseq cannot work in a folder with {' or '.join(_FAIRSEQ_READS)} in its name"
     start, output = Path(config.start_from).resolve(), Path(config.output).resolve()

@@ -15,6 +15,7 @@ from specmt.engines.base import IntArray
 from specmt.errors import TrainingError
 from specmt.fairseq_backend import checkpoints, restoring
 from specmt.tensors import VERIFIER_OUTPUT, ids_name
+from specmt.vocabulary import Vocabulary
 from specmt.weights import load_weights
 
 TARGET_COUNTS = "target_counts.json"
@@ -45,6 +46,10 @@ class Earlier:
             if not all(path.is_file() for stage in _OF_A_RUN for path in self.files(stage)):
                 raise TrainingError(f"start_from: {self.folder} is neither a bundle nor the folder of a finished run")
             shape = checkpoints.verifier_architecture(checkpoints.load(self.files("verifier")[0]))
+            if not shape.vocabulary_size == len(self.target_counts()) == self._vocabulary_size:
+                raise TrainingError(
+                    f"start_from: {self.folder} has a tokenizer and a verifier that were not made together"
+                )
         else:
             restoring.check_kind(self._bundle)
             shape = self._bundle.architecture
@@ -60,6 +65,10 @@ class Earlier:
     def tokenizer(self) -> Path:
         """The SentencePiece model."""
         return self.files("tokenizer")[0]
+
+    @cached_property
+    def _vocabulary_size(self) -> int:
+        return len(Vocabulary(self.tokenizer().read_bytes()))
 
     def target_counts(self) -> IntArray:
         """What `TARGET_COUNTS` has, shape (vocabulary_size,); of a bundle, 1 for each token that its verifier says."""
@@ -86,7 +95,9 @@ class Earlier:
         initial = folder / "initial.pt"
         if self._bundle is None:
             (path,) = self.files("drafter") or (None,)
-            if not path or checkpoints.drafter_shape(checkpoints.load(path)) != shape:
+            if not path or checkpoints.drafter_shape(found := checkpoints.load(path)) != shape:
+                return None
+            if len(found["model"]["bigram_left.weight"]) != self._vocabulary_size:
                 return None
             return _grown(path, initial, vocabulary_size)
         own = self._bundle.architecture

@@ -15,7 +15,7 @@ from specmt.corpus import Pair
 from specmt.engines.base import IntArray
 from specmt.errors import TrainingError
 from specmt.fairseq_backend import binarise
-from specmt.vocabulary import Vocabulary, train_vocabulary
+from specmt.vocabulary import Vocabulary, required_pieces, train_vocabulary
 
 Ids = list[int]
 Encoded = list[tuple[Ids, Ids]]
@@ -85,12 +85,13 @@ class TrainingData:
         (folder / "training.model").rename(folder / TOKENIZER)
 
     def binarise(self, vocabulary: Vocabulary, folder: Path) -> None:
-        """Write the corpora to `folder`, and tell what is left out and what validation shares with training.
+        """Write the corpora to `folder`; tell what is left out, what validation shares with training, what is not seen.
 
         Raises:
             TrainingError: nothing is left of a split.
         """
         trained: set[int] = set()
+        unseen = set(required_pieces(self.config.tokenizer.required_characters))
         known = 0
 
         def encoded(entry: CorpusConfig, split: str) -> Encoded:
@@ -101,6 +102,7 @@ class TrainingData:
             digests = [hash((tuple(source), tuple(target))) for source, target in pairs]
             if split == "train":
                 trained.update(digests)
+                unseen.difference_update(*(pair.source for pair in read))
             else:
                 known += sum(digest in trained for digest in digests)
             return pairs * entry.repeat
@@ -109,6 +111,9 @@ class TrainingData:
         self.write_binarised(vocabulary, folder, encoded, why)
         if known:
             self.announce(f"binarise: {known} pairs of data.valid stand in data.train too: its losses will flatter")
+        if unseen:
+            never = " ".join(sorted(unseen))
+            self.announce(f"binarise: no source has {never}: required, never learned, and no longer copied as unknown")
 
     def binarised_files(self) -> Iterator[str]:
         """Names of what `write_binarised` writes."""

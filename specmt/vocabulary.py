@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +15,8 @@ SPECIAL_PIECES = ("<s>", "<pad>", "</s>", "<unk>", MASK_PIECE)
 SIZE_STEP = 8
 """What fairseq fills up dictionaries to a multiple of."""
 
+_NORMALISATION = "nmt_nfkc"
+"""SentencePiece's name of what it does to a text first."""
 _WORD = "▁"
 """How pieces write a blank."""
 # The argument's name changed with sentencepiece 0.2.1.
@@ -134,6 +137,14 @@ class Vocabulary:
         return [self.piece(id_) for id_ in range(len(self))]
 
 
+def required_pieces(characters: str) -> str:
+    """What pieces need so that texts with these characters can be spelt: each once, as normalisation has it."""
+    normalizer = sentencepiece.SentencePieceNormalizer(rule_name=_NORMALISATION)
+    # One by one: together, neighbours might become one character.
+    normalised = "".join(normalizer.normalize(character) for character in unicodedata.normalize("NFC", characters))
+    return "".join(dict.fromkeys(normalised.replace(_WORD, "").replace(" ", "")))
+
+
 def add_characters(model: bytes, characters: str) -> bytes:
     """A serialised SentencePiece model that spells `characters` too; ids of what it has do not change.
 
@@ -144,8 +155,7 @@ def add_characters(model: bytes, characters: str) -> bytes:
 
     format_: Any = sentencepiece_model_pb2
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    normalised = dict.fromkeys(processor.normalize(characters).replace(_WORD, ""))
-    lacking = [character for character in normalised if processor.piece_to_id(character) == UNK_ID]
+    lacking = [piece for piece in required_pieces(characters) if processor.piece_to_id(piece) == UNK_ID]
     proto = format_.ModelProto.FromString(model)
     kinds = format_.ModelProto.SentencePiece
     lowest = min(piece.score for piece in proto.pieces)
@@ -176,7 +186,8 @@ def train_vocabulary(
         model_prefix=str(prefix),
         vocab_size=size,
         character_coverage=character_coverage,
-        required_chars=required_characters,
+        normalization_rule_name=_NORMALISATION,
+        required_chars=required_pieces(required_characters),
         bos_id=BOS_ID,
         pad_id=PAD_ID,
         eos_id=EOS_ID,

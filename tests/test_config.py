@@ -183,6 +183,7 @@ def test_a_wrong_value_is_named_with_its_key(path: Path, override: str, key: str
         (["output=a:b"], "own.yaml: output: fairseq cannot work in a folder with : or $ in its name"),
         (["start_from=./runs/../runs/smallest"], "own.yaml: start_from: must not be output, or in it: "),
         (["start_from=runs/smallest/bundle"], "own.yaml: start_from: must not be output, or in it: "),
+        (['tokenizer.required_characters="Ł\\n"'], "own.yaml: tokenizer.required_characters: no text has control "),
         (["drafter.layers=2", "verifier.decoder_layers=1"], "own.yaml: drafter.layers: must not exceed "),
         (["drafter.vocabulary_size=8000"], "own.yaml: drafter.vocabulary_size: must be less than "),
         (["drafter.optimizer.batch_tokens=100"], "own.yaml: drafter.optimizer.batch_tokens: must be more than "),

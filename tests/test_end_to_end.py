@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 import torch
 
-from specmt.bundle import load_bundle
+from specmt.bundle import TOKENIZER, load_bundle
 from specmt.config import load_config
 from specmt.earlier import Earlier
 from specmt.errors import TrainingError
 from specmt.fairseq_backend.checkpoints import last_checkpoints, load
+from specmt.vocabulary import add_characters
 
 ROOT = Path(__file__).parent.parent
 SMOKE = ROOT / "data" / "smoke"
@@ -269,6 +270,15 @@ def test_a_run_is_gone_on_from_before_its_refinement_with_its_drafter(run_folder
         earlier.check(replace(config.verifier, heads=2))
     with pytest.raises(TrainingError, match="is neither a bundle nor the folder of a finished run"):
         Earlier(run_folder / "verifier").check(config.verifier)
+    mixed = tmp_path / "mixed"
+    (mixed / "tokenizer").mkdir(parents=True)
+    for stage in ("binarise", "verifier", "drafter"):
+        (mixed / stage).symlink_to(run_folder / stage)
+    model = (run_folder / "tokenizer" / TOKENIZER).read_bytes()
+    (mixed / "tokenizer" / TOKENIZER).write_bytes(add_characters(model, "€"))
+    assert Earlier(mixed).drafter(tmp_path, config.drafter, size + 8) is None
+    with pytest.raises(TrainingError, match="a tokenizer and a verifier that were not made together"):
+        Earlier(mixed).check(config.verifier)
 
 
 def test_a_run_killed_in_every_stage_ends_with_a_working_bundle(tmp_path: Path) -> None:

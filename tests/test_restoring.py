@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from specmt import BUNDLED_MODEL
 from specmt.bundle import Bundle, load_bundle
@@ -56,6 +57,15 @@ def test_tokens_that_are_added_begin_as_the_unknown_one(tmp_path: Path) -> None:
     grown = checkpoints.load(drafter)["model"]
     assert grown["bigram_left.weight"][SIZE:].equal(grown["bigram_left.weight"][UNK_ID].expand(8, -1))
     assert len(grown["bigram_right.weight"]) == DRAFTER.vocabulary_size
+
+
+def test_a_drafter_that_says_all_tokens_grows_on_both_sides(tmp_path: Path) -> None:
+    weights = {name: torch.randn(16, 2) for name in ("bigram_left.weight", "bigram_right.weight", "slots.weight")}
+    torch.save({"model": weights}, tmp_path / "drafter.pt")
+    assert not checkpoints.write_grown(tmp_path / "drafter.pt", tmp_path / "grown.pt", 16)
+    assert checkpoints.write_grown(tmp_path / "drafter.pt", tmp_path / "grown.pt", 24)
+    grown = checkpoints.load(tmp_path / "grown.pt")["model"]
+    assert [len(grown[name]) for name in weights] == [24, 24, 16]
 
 
 def test_a_converted_verifier_is_refused(bundled: Bundle, tmp_path: Path) -> None:

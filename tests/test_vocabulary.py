@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import SENTENCES, VOCABULARY_SIZE, tiny_tokenizer, tiny_vocabulary
 
-from specmt.vocabulary import BOS_ID, EOS_ID, MASK_ID, PAD_ID, UNK_ID, Vocabulary, add_characters, train_vocabulary
+from specmt.vocabulary import (
+    BOS_ID,
+    EOS_ID,
+    MASK_ID,
+    PAD_ID,
+    UNK_ID,
+    Vocabulary,
+    add_characters,
+    required_pieces,
+    train_vocabulary,
+)
 
 
 def test_the_special_ids_are_fairseqs_and_the_mask_comes_next() -> None:
@@ -124,10 +134,15 @@ def test_the_same_text_gives_the_same_pieces(trained: Callable[[int], Vocabulary
 def test_required_characters_are_known_however_rare(tmp_path: Path) -> None:
     rare = [*SENTENCES * 50, "Qu€"]
     known = {}
-    for required in ("", "Q€"):
+    for required in ("", "Q €"):
         train_vocabulary(rare, tmp_path / "own", VOCABULARY_SIZE, 0.99, threads=1, required_characters=required)
         known[required] = UNK_ID not in Vocabulary((tmp_path / "own.model").read_bytes()).encode("Q€")
-    assert known == {"": False, "Q€": True}
+    assert known == {"": False, "Q €": True}
+
+
+def test_characters_are_required_as_texts_have_them_after_normalisation() -> None:
+    assert required_pieces("é e\u0301 ２½▁\n") == "é21⁄"
+    assert required_pieces("") == ""
 
 
 def test_characters_can_be_added_to_a_tokenizer() -> None:
@@ -139,11 +154,6 @@ def test_characters_can_be_added_to_a_tokenizer() -> None:
     assert len(after) == VOCABULARY_SIZE + 8
     assert all(after.encode(sentence) == before.encode(sentence) for sentence in SENTENCES)
     assert add_characters(grown, "Ö%a") == grown, "nothing lacks"
-
-
-def test_a_character_is_added_as_texts_have_it_after_normalisation() -> None:
-    pieces = Vocabulary(add_characters(tiny_tokenizer(), "２½")).pieces()[VOCABULARY_SIZE:]
-    assert set(pieces) >= {"⁄"} and not {"２", "½"} & set(pieces)
 
 
 def test_more_pieces_than_the_text_holds_are_an_error(trained: Callable[[int], Vocabulary]) -> None:

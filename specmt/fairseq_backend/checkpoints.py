@@ -21,9 +21,9 @@ from specmt.vocabulary import UNK_ID
 
 _EMBEDDINGS = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight"}
 """A verifier's matrices with a row for each token; they are one."""
-_OF_TOKENS = _EMBEDDINGS | {"bigram_left.weight"}
 _OF_DRAFTED_TOKENS = {"bigram_right.weight"}
 """With a row for each token that a drafter can say."""
+_OF_TOKENS = _EMBEDDINGS | _OF_DRAFTED_TOKENS | {"bigram_left.weight"}
 _INTERVAL_NAME = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 
 
@@ -69,23 +69,23 @@ def write_average(checkpoints: Sequence[Path], path: Path, shares: Sequence[floa
 
 
 def write_grown(model: Path, path: Path, vocabulary_size: int) -> bool:
-    """Write a verifier or drafter with more tokens, each as `<unk>` is: a text is read as before. Written atomically.
+    """Write a verifier or drafter with more tokens, each as `<unk>` is. Written atomically.
 
     Returns:
         Whether there were any to add; if not, nothing is written.
     """
     state = load(model)
     weights = state["model"]
-    grown = False
-    for name in weights.keys() & (_OF_TOKENS | _OF_DRAFTED_TOKENS):
-        more = vocabulary_size - len(weights[name])
-        if more and not (name in _OF_DRAFTED_TOKENS and "output.ids" in weights):
-            weights[name] = torch.cat([weights[name], weights[name][UNK_ID].expand(more, -1)])
-            grown = True
+    grown: dict[int, Tensor] = {}
+    for name in _OF_TOKENS & weights.keys() - (_OF_DRAFTED_TOKENS if "output.ids" in weights else set()):
+        matrix = weights[name]
+        if more := vocabulary_size - len(matrix):
+            longer = torch.cat([matrix, matrix[UNK_ID].expand(more, -1)])
+            weights[name] = grown.setdefault(matrix.data_ptr(), longer)
     if grown:
         with atomic_path(path) as temporary:
             torch.save(state, temporary)
-    return grown
+    return bool(grown)
 
 
 def bundle_weights(verifier: Mapping[str, Tensor], drafter: Mapping[str, Tensor]) -> dict[str, Tensor]:
