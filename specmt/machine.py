@@ -10,12 +10,22 @@ from pathlib import Path
 
 
 def cpu_model() -> str:
-    """The processor's name as the system gives it."""
+    """The processor's name as the system gives it; its family and model too, as virtual machines name many alike."""
     try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+        named = name_of(Path("/proc/cpuinfo").read_text(encoding="utf-8"))
     except OSError:
-        found = None
-    return found[1] if found else platform.processor() or platform.machine()
+        named = ""
+    return named or platform.processor() or platform.machine()
+
+
+def name_of(cpuinfo: str) -> str:
+    """The first processor of Linux's `/proc/cpuinfo`; empty where it has no name, as on ARM."""
+    name, family, model = (
+        re.search(rf"^{field}\s*: *(.*)$", cpuinfo, re.MULTILINE) for field in ("model name", "cpu family", "model")
+    )
+    if not name:
+        return ""
+    return f"{name[1]} (family {family[1]}, model {model[1]})" if family and model else name[1]
 
 
 def usable_cores() -> int:
