@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from specmt.vocabulary import Vocabulary, required_pieces, train_vocabulary
 Ids = list[int]
 Encoded = list[tuple[Ids, Ids]]
 """Pairs as token ids without end-of-sentence."""
+_HARDLY_LEARNED = 250
+"""Sources of an epoch: of characters that were added to a pair, most of those in fewer were taken for one another."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +88,14 @@ class TrainingData:
         (folder / "training.model").rename(folder / TOKENIZER)
 
     def binarise(self, vocabulary: Vocabulary, folder: Path) -> None:
-        """Write the corpora to `folder`; tell what is left out, what validation shares with training, what is not seen.
+        """Write the corpora to `folder`; tell what is left out, shared with validation, or rare.
 
         Raises:
             TrainingError: nothing is left of a split.
         """
         trained: set[int] = set()
-        unseen = set(required_pieces(self.config.tokenizer.required_characters))
+        required = frozenset(required_pieces(self.config.tokenizer.required_characters))
+        seen: Counter[str] = Counter()
         known = 0
 
         def encoded(entry: CorpusConfig, split: str) -> Encoded:
@@ -102,7 +106,8 @@ class TrainingData:
             digests = [hash((tuple(source), tuple(target))) for source, target in pairs]
             if split == "train":
                 trained.update(digests)
-                unseen.difference_update(*(pair.source for pair in read))
+                for pair in read:
+                    seen.update(dict.fromkeys(required.intersection(pair.source), entry.repeat))
             else:
                 known += sum(digest in trained for digest in digests)
             return pairs * entry.repeat
@@ -111,9 +116,11 @@ class TrainingData:
         self.write_binarised(vocabulary, folder, encoded, why)
         if known:
             self.announce(f"binarise: {known} pairs of data.valid stand in data.train too: its losses will flatter")
-        if unseen:
-            never = " ".join(sorted(unseen))
-            self.announce(f"binarise: no source has {never}: required, never learned, and no longer copied as unknown")
+        if rare := [f"{piece} ({seen[piece]})" for piece in sorted(required) if seen[piece] < _HARDLY_LEARNED]:
+            self.announce(
+                f"binarise: required characters in few sources of data.train: {', '.join(rare)}. "
+                "Those hardly learned come out wrong; unknown ones are copied"
+            )
 
     def binarised_files(self) -> Iterator[str]:
         """Names of what `write_binarised` writes."""

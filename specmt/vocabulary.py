@@ -15,6 +15,7 @@ SPECIAL_PIECES = ("<s>", "<pad>", "</s>", "<unk>", MASK_PIECE)
 SIZE_STEP = 8
 """What fairseq fills up dictionaries to a multiple of."""
 
+_FILLER = "[UNUSED"
 _NORMALISATION = "nmt_nfkc"
 """SentencePiece's name of what it does to a text first."""
 _WORD = "▁"
@@ -148,21 +149,23 @@ def required_pieces(characters: str) -> str:
 def add_characters(model: bytes, characters: str) -> bytes:
     """A serialised SentencePiece model that spells `characters` too; ids of what it has do not change.
 
-    Characters that it lacks become its last pieces, less probable than all others. If there are any, pieces that no
-    text has fill up to a multiple of `SIZE_STEP`.
+    Characters that it lacks take the places of unused pieces, and then become its last ones, less probable than all
+    others. If it grew, unused pieces fill it up to a multiple of `SIZE_STEP`.
     """
     from sentencepiece import sentencepiece_model_pb2  # needs protobuf, which translating does not
 
     format_: Any = sentencepiece_model_pb2
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    lacking = [piece for piece in required_pieces(characters) if processor.piece_to_id(piece) == UNK_ID]
-    proto = format_.ModelProto.FromString(model)
-    kinds = format_.ModelProto.SentencePiece
-    lowest = min(piece.score for piece in proto.pieces)
-    for character in lacking:
-        proto.pieces.add(piece=character, score=lowest, type=kinds.NORMAL)
-    while lacking and len(proto.pieces) % SIZE_STEP:
-        proto.pieces.add(piece=f"[UNUSED{len(proto.pieces)}]", score=lowest, type=kinds.UNUSED)
+    proto, kinds = format_.ModelProto.FromString(model), format_.ModelProto.SentencePiece
+    size, lowest = len(proto.pieces), min(piece.score for piece in proto.pieces)
+    unused = {piece.piece: piece for piece in proto.pieces if piece.type == kinds.UNUSED}
+    known = {piece.piece for piece in proto.pieces} - unused.keys()
+    for character in required_pieces(characters):
+        if character not in known:
+            names = [character, *(name for name in unused if name.startswith(_FILLER))]
+            piece = next((unused.pop(name) for name in names if name in unused), None) or proto.pieces.add()
+            piece.piece, piece.score, piece.type = character, lowest, kinds.NORMAL
+    while len(proto.pieces) > size and len(proto.pieces) % SIZE_STEP:
+        proto.pieces.add(piece=f"{_FILLER}{len(proto.pieces)}]", score=lowest, type=kinds.UNUSED)
     return bytes(proto.SerializeToString())
 
 

@@ -174,7 +174,8 @@ def test_characters_that_the_run_before_did_not_know_are_added(
     overrides = [f"start_from={tmp_path}/run", f"output={tmp_path}/next", "data.train=[{path: new.tsv}]"]
     overrides += ["tokenizer.required_characters=Ä€", f"tokenizer.vocabulary_size={len(before) + 8}"]
     told = run(configured(*overrides), "tokenizer", "binarise")
-    assert "binarise: no source has €: required, never learned, and no longer copied as unknown" in told
+    rare = next(line for line in told if "few sources" in line)
+    assert "data.train: Ä (3), € (0). Those hardly learned" in rare
     after = json.loads((tmp_path / "next" / "binarise" / "target_counts.json").read_text())
     assert after[len(before) :] == [6, 3, *[0] * 6]
     assert after[UNK_ID] == 0

@@ -156,6 +156,15 @@ def test_characters_can_be_added_to_a_tokenizer() -> None:
     assert add_characters(grown, "Ö%a") == grown, "nothing lacks"
 
 
+def test_added_characters_take_the_places_of_unused_pieces() -> None:
+    grown = add_characters(tiny_tokenizer(), "Ö Q%")
+    more = Vocabulary(add_characters(grown, "ÖÄ€"))
+    assert more.pieces()[VOCABULARY_SIZE : VOCABULARY_SIZE + 5] == ["Ö", "Q", "%", "Ä", "€"]
+    assert len(more) == VOCABULARY_SIZE + 8
+    assert len(Vocabulary(add_characters(grown, "ÄÜ€$&/"))) == VOCABULARY_SIZE + 16
+    assert more.unknown_symbols("ÄÖ€") == []
+
+
 def test_more_pieces_than_the_text_holds_are_an_error(trained: Callable[[int], Vocabulary]) -> None:
     with pytest.raises(RuntimeError, match="Vocabulary size"):
         trained(8000)
