@@ -44,9 +44,13 @@ def ascii_quotes(text: str) -> str:
     return re.sub("[„“]", '"', text).replace("’", "'")
 
 
-SPELLINGS: tuple[tuple[Callable[[str], str], int], ...] = (
-    *((swiss, 3), (ascii_only, 25), (typographic, 1), (english_quotes, 2), (ascii_quotes, 1)),
-)
+SPELLINGS: dict[Callable[[str], str], int] = {
+    swiss: 3,
+    ascii_only: 25,
+    typographic: 1,
+    english_quotes: 2,
+    ascii_quotes: 1,
+}
 """How a text is spelt anew, and which of the pairs that this changes are taken: every n-th."""
 
 
@@ -54,7 +58,7 @@ def respelt(pairs: Iterable[Pair]) -> Iterator[Pair]:
     """The changed pairs, spelling after spelling, each once."""
     pairs = list(pairs)
     found: list[Pair] = []
-    for spell, every in SPELLINGS:
+    for spell, every in SPELLINGS.items():
         changed = [Pair(spell(source), target) for source, target in pairs if spell(source) != source]
         found += changed[::every]
     yield from dict.fromkeys(found)
