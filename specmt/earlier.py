@@ -10,12 +10,12 @@ import numpy as np
 
 from specmt.architecture import Architecture
 from specmt.bundle import MANIFEST, TOKENIZER, WEIGHTS, Bundle, load_bundle
-from specmt.config import DrafterConfig, VerifierConfig
+from specmt.config import DrafterConfig, TokenizerConfig, VerifierConfig
 from specmt.engines.base import IntArray
 from specmt.errors import TrainingError
 from specmt.fairseq_backend import checkpoints, restoring
 from specmt.tensors import VERIFIER_OUTPUT, ids_name
-from specmt.vocabulary import Vocabulary
+from specmt.vocabulary import Vocabulary, add_characters
 from specmt.weights import load_weights
 
 TARGET_COUNTS = "target_counts.json"
@@ -65,6 +65,20 @@ class Earlier:
     def tokenizer(self) -> Path:
         """The SentencePiece model."""
         return self.files("tokenizer")[0]
+
+    def write_tokenizer(self, path: Path, settings: TokenizerConfig) -> None:
+        """Write its SentencePiece model with the required characters that it lacks.
+
+        Raises:
+            TrainingError: that has another number of pieces than is wanted.
+        """
+        model = add_characters(self.tokenizer().read_bytes(), settings.required_characters)
+        if (size := len(Vocabulary(model))) != settings.vocabulary_size:
+            raise TrainingError(
+                f"tokenizer.vocabulary_size: {self.tokenizer()}, which start_from names, has {size} pieces, "
+                "required_characters included"
+            )
+        path.write_bytes(model)
 
     @cached_property
     def _vocabulary_size(self) -> int:

@@ -44,7 +44,7 @@ from specmt.stages import Stage, exclusive, move_aside
 from specmt.training_data import Encoded, TrainingData, shards_of
 from specmt.translator import Translator
 from specmt.tuning import counted_emission
-from specmt.vocabulary import Vocabulary, add_characters
+from specmt.vocabulary import Vocabulary
 from specmt.weights import save_weights
 
 EVALUATED_LINES = 400
@@ -196,17 +196,11 @@ class Pipeline:
     # -- stages
 
     def _train_tokenizer(self) -> None:
-        settings, folder = self.config.tokenizer, self._folder("tokenizer")
-        if not self._earlier:
+        folder = self._folder("tokenizer")
+        if self._earlier:
+            self._earlier.write_tokenizer(folder / TOKENIZER, self.config.tokenizer)
+        else:
             self.data.train_tokenizer(folder)
-            return
-        earlier = self._earlier.tokenizer()
-        (folder / TOKENIZER).write_bytes(add_characters(earlier.read_bytes(), settings.required_characters))
-        if (size := len(self.vocabulary)) != settings.vocabulary_size:
-            raise TrainingError(
-                f"tokenizer.vocabulary_size: {earlier}, which start_from names, has {size} pieces, "
-                "required_characters included"
-            )
 
     def _binarise(self) -> None:
         folder = self._folder("binarise")
@@ -218,8 +212,7 @@ class Pipeline:
         write_json(folder / TARGET_COUNTS, counts.tolist())
 
     def _train_verifier(self) -> None:
-        size = self.config.tokenizer.vocabulary_size
-        initial = self._earlier.verifier(self._folder("verifier"), size) if self._earlier else None
+        initial = self._earlier.verifier(self._folder("verifier"), len(self.vocabulary)) if self._earlier else None
         self._train_verifier_further("verifier", self.config.verifier.optimizer, "binarise", initial)
 
     def _refine(self) -> None:
@@ -261,9 +254,8 @@ class Pipeline:
             if split == "train":
                 sample = samples.get(entry.path, sample)
             pairs = self.data.encoded(vocabulary, self.data.read(entry, sample.limit))
-            own = " with their own translations" if sample.references else ""
-            self.reporter.announce(f"{stage}: {entry.path}, {len(pairs)} sentences{own}")
-            if own:
+            self.reporter.announce(f"{stage}: {entry.path}, {len(pairs)} sentences")
+            if sample.references:
                 return pairs * sample.repeat
             shards = folder / "shards" / translator.engine.name / shards_of(entry, sample)
             translations = translate_in_shards(translator.engine, pairs, shards, decoding, translator.workers)
@@ -274,12 +266,11 @@ class Pipeline:
         self.data.write_binarised(vocabulary, folder, distilled, why)
 
     def _train_drafter(self) -> None:
-        folder, settings, size = self._folder("drafter"), self.config.drafter, self.config.tokenizer.vocabulary_size
-        initial = self._earlier.drafter(folder, settings, size) if self._earlier else None
+        folder, settings = self._folder("drafter"), self.config.drafter
+        initial = self._earlier.drafter(folder, settings, len(self.vocabulary)) if self._earlier else None
         if self._earlier:
-            self.reporter.announce(
-                f"drafter: {'goes on from' if initial else 'anew, no such in'} {self.config.start_from}"
-            )
+            how = "goes on from" if initial else "anew, no such in"
+            self.reporter.announce(f"drafter: {how} {self.config.start_from}")
         arguments = driver.drafter_arguments(
             *(self.config, self._folder("distil"), self._verifier, folder / "checkpoints"),
             self._draft_ids(folder, initial),
