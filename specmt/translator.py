@@ -145,21 +145,23 @@ class Translator:
         settings: DecodingSettings,
         batch_size: int,
         max_batch_tokens: int | None = None,
+        line: int | None = None,
     ) -> Iterator[Translation]:
         """As `translate`, for lines that come in chunks: each chunk is finished before the next is asked for.
 
         Args:
             max_batch_tokens: source tokens decoded at a time, padding included; a longer sentence goes alone.
+            line: the index of the line of which they are parts, if they are, for errors.
         """
         settings = settings.checked(self.engine)
         _check_sizes(batch_size, max_batch_tokens)
-        board = self._board(settings)
+        board = self._board(settings, part_of=line)
         first = 0
         for chunk in chunks:
             requests = [
                 request
-                for index, line in enumerate(chunk, start=first)
-                for request in board.open(index, _checked_line(index, _input_line(line), settings))
+                for index, text in enumerate(chunk, start=first)
+                for request in board.open(index, _checked_line(index, _input_line(text), settings))
             ]
             first += len(chunk)
             yield from self._ready(board, settings)
@@ -192,7 +194,8 @@ class Translator:
         board = self._board(settings, first)
         unaligned = replace(settings, align=False)  # what comes of it goes through `_aligned_anew`
         wrapping = Wrapping(
-            wrapper, lambda chunks: self.translate_chunks(chunks, unaligned, batch_size, max_batch_tokens)
+            wrapper,
+            lambda line: lambda chunks: self.translate_chunks(chunks, unaligned, batch_size, max_batch_tokens, line),
         )
 
         def leave(translation: Translation) -> Translation:
@@ -249,7 +252,7 @@ class Translator:
 
     # -- lines to requests and back
 
-    def _board(self, settings: DecodingSettings, first: int = 0) -> Board:
+    def _board(self, settings: DecodingSettings, first: int = 0, part_of: int | None = None) -> Board:
         def request(number: int, segment: Segment, given: InputLine) -> Request | None:
             reproducible = settings.always_reproducible or bool(given.options.get("reproducible"))
             return self._request(number, segment, settings.guards, reproducible)
@@ -257,10 +260,12 @@ class Translator:
         def part(segment: Segment, hypotheses: Sequence[Hypothesis]) -> Part:
             return translated(segment, hypotheses[: settings.n_best], settings.length_penalty, self.vocabulary)
 
-        return Board(self._segments(settings), request, part, first)
+        return Board(self._segments(settings, part_of), request, part, first)
 
-    def _segments(self, settings: DecodingSettings) -> Callable[[int, str], Sequence[Segment]]:
-        """How lines become segments.
+    def _segments(
+        self, settings: DecodingSettings, part_of: int | None = None
+    ) -> Callable[[int, str], Sequence[Segment]]:
+        """How lines, or parts of one, become segments.
 
         Raises:
             UsageError: longer ones are asked for than the model has positions for.
@@ -279,7 +284,8 @@ class Translator:
                 advice = "shorten the line, leave out --no-split, or raise --max-source-tokens"
                 if most == largest:
                     advice = "this model has positions for no more; shorten the line, or let it be split"
-                raise InputError(f"line {index + 1}: {len(segments[0].ids)} tokens, at most {most} fit: {advice}")
+                place = (index if part_of is None else part_of) + 1
+                raise InputError(f"line {place}: {len(segments[0].ids)} tokens, at most {most} fit: {advice}")
             return segments
 
         return unsplit

@@ -29,7 +29,8 @@ class Wrapping:
     One thread enters lines, another may let them leave.
     """
 
-    def __init__(self, wrapper: Wrapper | None, again: Run) -> None:
+    def __init__(self, wrapper: Wrapper | None, again: Callable[[int], Run]) -> None:
+        """`again`: what translates more of the line with an index."""
         self._wrapper, self._again = wrapper, again
         self._entered: dict[int, tuple[InputLine, Any]] = {}
 
@@ -48,9 +49,11 @@ class Wrapping:
         if self._wrapper is None or translation.index not in self._entered:
             return translation
         line, prepared = self._entered.pop(translation.index)
-        again = self._again_reproducibly if line.options.get("reproducible") else self._again
-        made = self._wrapper.after(prepared, translation, again)
+        again = self._again(translation.index)
+        run = _reproducibly(again) if line.options.get("reproducible") else again
+        made = self._wrapper.after(prepared, translation, run)
         return replace(made, index=translation.index, source=line.text, fields=line.fields)
 
-    def _again_reproducibly(self, chunks: Iterable[Sequence[str]]) -> Iterator[Translation]:
-        return self._again([ReproducibleLine(text) for text in chunk] for chunk in chunks)
+
+def _reproducibly(run: Run) -> Run:
+    return lambda chunks: run([ReproducibleLine(text) for text in chunk] for chunk in chunks)

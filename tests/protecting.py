@@ -58,7 +58,7 @@ class Model:
 
 def translated(protection: Protection, lines: Sequence[str], run: Run) -> list[Translation]:
     """Lines one after the other, as a stream takes them through."""
-    wrapping = Wrapping(protection, run)
+    wrapping = Wrapping(protection, lambda line: run)
     done = []
     for index, line in enumerate(lines):
         entered = wrapping.enter(index, InputLine(line))

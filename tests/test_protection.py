@@ -21,6 +21,7 @@ from specmt.errors import InputError, UsageError
 from specmt.loading import load_translator
 from specmt.protection.carriers import NAMES, NUMBERS
 from specmt.protection.lines import ProtectedLine
+from specmt.protection.pieces import Piece
 from specmt.protection.protection import ATTEMPTS, Protection
 from specmt.protection.spans import KINDS, Span, SpanFinder, lacking, source
 from specmt.protection.terminology import Terminology, read_terminology
@@ -82,6 +83,12 @@ def test_long_lines_take_no_more_than_their_length(line: str) -> None:
     assert list(ProtectedLine(line, parts).elements()) == []
 
 
+def test_a_run_of_blanks_takes_no_more_than_its_length() -> None:
+    """In quadratic time this would take an hour."""
+    blanks = " " * 1_000_000
+    assert Piece.of(f"{blanks}a{blanks}b{blanks}") == Piece(blanks, f"a{blanks}b", blanks)
+
+
 def test_a_span_travels_as_a_carrier_and_comes_back() -> None:
     model = Model(keeps_carriers)
     (one,) = translated(Protection(Words()), ["hallo {name}, da ist %s!"], model)
@@ -111,6 +118,13 @@ def test_another_carrier_is_tried_where_one_is_lost_or_doubled(fault: str) -> No
     (one,) = translated(Protection(Words()), ["da ist {name} heute"], model)
     assert model.calls == [[f"da ist {NAMES[0]} heute"], [f"da ist {NAMES[1]} heute"]]
     assert one.text == "DA IST {name} HEUTE"
+
+
+def test_elements_with_one_translation_are_carried_by_words_that_differ() -> None:
+    model = Model(lambda text: "ES" if text == "das" else keeps_carriers(text))
+    (one,) = translated(Protection(Words()), ["nimm <b>das</b> und <b>das</b> mit"], model)
+    assert one.text == "NIMM <b>ES</b> UND <b>ES</b> MIT"
+    assert [len(call) for call in model.calls] == [2, 1], "both elements, then the line, in no pieces"
 
 
 def test_only_lines_that_failed_are_tried_again() -> None:

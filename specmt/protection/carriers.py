@@ -79,8 +79,8 @@ class Carriers:
     def attempt(self, line: ProtectedLine, number: int) -> Attempt | None:
         """Attempt `number`, from 0: the line with carriers in place of what needs them.
 
-        At first, an element stands as its content, and its tags go around that content's translation. None where only
-        pieces are left to try.
+        At first, an element stands as its content, and its tags go around that content's translation. None where this
+        attempt cannot tell what it has put in; another may.
         """
         if any(span.kind == "tag" for span in line.spans) or not any(Piece.of(part).core for part in line.texts):
             return None  # a tag without its pair parts the text; and where there is none, nothing is to be translated

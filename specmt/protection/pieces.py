@@ -10,7 +10,7 @@ from specmt.protection.spans import Span
 from specmt.translation import Translation
 from specmt.wrapping import Run
 
-_EDGES = re.compile(r"^([\W_]*)(.*?)(\s*)$", re.DOTALL)
+_OPENING = re.compile(r"[\W_]*")
 _ENDINGS = ".!?…"
 
 
@@ -25,9 +25,10 @@ class Piece:
     @classmethod
     def of(cls, text: str) -> Piece:
         """A text cut into the three."""
-        match = _EDGES.match(text)
-        assert match, "every text has two ends"
-        return cls(*match.groups())
+        opening = _OPENING.match(text)
+        assert opening, "it may be empty"
+        core = text[opening.end() :].rstrip()
+        return cls(opening[0], core, text[opening.end() + len(core) :])
 
 
 def translate_pieces(line: ProtectedLine, run: Run) -> Translation:

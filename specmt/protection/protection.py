@@ -86,7 +86,7 @@ class Protection:
         for number in range(tried, ATTEMPTS):
             attempt = self._carriers.attempt(line, number)
             if attempt is None:
-                break
+                continue
             (translation,) = run([[attempt.text]])
             made = attempt.restored(line, translation)
             if made is not None:
