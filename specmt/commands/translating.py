@@ -11,7 +11,6 @@ import typer
 from specmt import __version__
 from specmt.cli_options import InputFormat, OnBadBytes
 from specmt.errors import UsageError
-from specmt.files import file_digest
 from specmt.forms import Form
 from specmt.inputs import is_input, jsonl_parser, reading, text_parser
 from specmt.outputs import STANDARD_OUTPUT, Resumable, writing
@@ -53,7 +52,6 @@ class Required:
     """What of a line must stand in its translation: spans of some kinds, and terms."""
 
     kinds: list[str]
-    terminology: Path | None
     terms: Terminology | None
 
     @classmethod
@@ -64,7 +62,7 @@ class Required:
             InputError: see `read_terminology`.
         """
         kinds = [] if protect == "none" else [kind.strip() for kind in protect.split(",")]
-        return cls(kinds, terminology, read_terminology(terminology) if terminology else None)
+        return cls(kinds, read_terminology(terminology) if terminology else None)
 
     def protection(self, vocabulary: AnyVocabulary) -> Protection:
         """The stage that sees to it.
@@ -127,7 +125,7 @@ def _options_that_matter(
         "format": form.format,
         "scores": form.scores,
         "protect": sorted(set(required.kinds)),
-        "terminology": file_digest(required.terminology) if required.terminology else None,
+        "terminology": required.terms.digest if required.terms else None,
     }
 
 

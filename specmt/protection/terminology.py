@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,6 +20,11 @@ class Terminology:
         longest_first = sorted(self.targets, key=len, reverse=True)
         self.pattern = "|".join(rf"(?<!\w){_either_case(term)}(?!\w)" for term in longest_first)
         self._by_form = {form: target for term, target in self.targets.items() for form in forms(term)}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the entries."""
+        return hashlib.sha256(json.dumps(sorted(self.targets.items())).encode()).hexdigest()
 
     def target(self, form: str) -> str:
         """The required translation of a term as it stands in a line."""
