@@ -6,6 +6,14 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 ACTIVATIONS = ("relu", "gelu")
+_LEAST = {
+    "vocabulary_size": 1,
+    "width": 4,  # sinusoids of two frequencies
+    "heads": 1,
+    "feed_forward_width": 1,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+}
 
 
 @dataclass(frozen=True)
@@ -57,15 +65,19 @@ class Architecture:
     """The same of the decoder, which the drafter reads as well."""
 
     def __post_init__(self) -> None:
-        """Refuse heads that do not share the width evenly, activations that no engine has, and tables for no token."""
-        if any(heads < 1 or self.width % heads for heads in (self.heads, self.heads_of_encoder)):
+        """Refuse sizes of nothing, heads that do not share the width evenly, and activations that no engine has."""
+        sizes = {name: value for name, value in asdict(self).items() if type(value) is int}
+        for name, value in sizes.items():
+            if value < _LEAST.get(name, 0):
+                raise ValueError(f"{name} must be at least {_LEAST.get(name, 0)}")
+        if any(self.width % heads for heads in (self.heads, self.heads_of_encoder)):
             raise ValueError("width must be a multiple of heads")
         drafts_all = self.drafter_layers > 0 and not self.draft_vocabulary_size
         if self.target_vocabulary_size and drafts_all and not self.tied_output:
             raise ValueError("a drafter that says all tokens needs an output matrix of all tokens")
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}")
-        if any(positions < 0 or positions == 1 for positions in (self.source_positions, self.target_positions)):
+        if any(positions == 1 for positions in (self.source_positions, self.target_positions)):
             raise ValueError("a table of learned positions must have at least 2: for a token and end-of-sentence")
 
     @property

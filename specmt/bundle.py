@@ -28,6 +28,7 @@ RANGES = "ranges.json"
 """What range each product reads: the 8-bit scales of the native engine. A bundle may have none."""
 
 _USUAL_SOURCE_TOKENS = 100
+_MOST_TOKENS_FACTOR = 1000
 
 T = TypeVar("T")
 
@@ -54,8 +55,8 @@ class DecodingDefaults:
         """Refuse numbers that no decoding can work with."""
         if not (self.draft_length >= 1 and self.beta >= 1 and self.tau >= 0 and math.isfinite(self.length_penalty)):
             raise ValueError("draft_length and beta are at least 1, tau is not negative, length_penalty is finite")
-        if not (0 <= self.max_tokens_factor < math.inf and self.max_tokens_offset >= 1):
-            raise ValueError("max_tokens_factor is finite and not negative, max_tokens_offset is at least 1")
+        if not (0 <= self.max_tokens_factor <= _MOST_TOKENS_FACTOR and self.max_tokens_offset >= 1):
+            raise ValueError(f"max_tokens_factor is 0 to {_MOST_TOKENS_FACTOR}, max_tokens_offset is at least 1")
 
     def to_json(self) -> dict[str, Any]:
         """What a manifest says: that a pair is strict only where it is not."""
@@ -133,7 +134,7 @@ class Bundle:
         """
         try:
             found = int(self.training["config"]["data"]["max_tokens"])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             found = 0
         most = self.architecture.max_source_tokens
         trained = found if found > 0 else _USUAL_SOURCE_TOKENS
@@ -245,11 +246,13 @@ def _check_file(path: Path, digest: str) -> None:
 
 
 def check_destination(path: Path) -> None:
-    """Nothing but an older bundle, or an empty folder, is replaced by a bundle.
+    """Nothing but an older bundle, or an empty folder, is replaced by a bundle; not the one in which we are.
 
     Raises:
         InputError: something else stands there.
     """
+    if path.resolve() == Path.cwd():
+        raise InputError(f"{path}: the working directory cannot be replaced; go to the one above it")
     if path.exists() and not (path / MANIFEST).is_file() and not (path.is_dir() and not any(path.iterdir())):
         raise InputError(f"{path}: stands there and is no model directory; choose another, or remove it")
 
@@ -270,7 +273,7 @@ def write_bundle(
         InputError: see `check_destination`.
     """
     check_destination(path)
-    with atomic_path(path) as folder:
+    with atomic_path(path.resolve()) as folder:
         folder.mkdir(parents=True)
         write_files(folder)
         files = {file.name: file_digest(file) for file in sorted(folder.iterdir())}

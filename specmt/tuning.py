@@ -127,7 +127,7 @@ def recorded_emission(scores: Mapping[str, Any]) -> Emission | None:
         recorded = scores["validation"]["emission"]
         means = tuple(float(mean) for mean in recorded["by_draft_length"])
         sentences = int(recorded["sentences"])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
     if not means or not all(1 <= mean <= length + 1 for length, mean in enumerate(means, start=1)):
         return None

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from specmt.bundle import Bundle, load_bundle, write_bundle
 from specmt.engines.torch_engine import TorchEngine
-from specmt.errors import BundleError
+from specmt.errors import BundleError, InputError
 from specmt.loading import load_translator
 from specmt.settings import DecodingSettings
 from specmt.translator import Translator
@@ -153,7 +153,22 @@ def test_a_bundle_takes_the_place_of_an_older_one(bundle: Path) -> None:
     np.testing.assert_allclose(load_weights(load_bundle(bundle))["embeddings.weight"], expected.numpy(), rtol=1e-6)
 
 
+def test_a_bundle_behind_a_link_is_replaced_and_not_the_link(bundle: Path) -> None:
+    link = bundle.parent / "link"
+    link.symlink_to(bundle)
+    (bundle / "left-over").touch()
+    write_tiny_bundle(link, random_weights(TINY, seed=7))
+    assert link.is_symlink() and sorted(path.name for path in bundle.iterdir()) == sorted(FILES)
+
+
 # -- what is refused
+
+
+def test_the_working_directory_is_not_replaced(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(bundle)
+    with pytest.raises(InputError, match=r"\.: the working directory cannot be replaced"):
+        write_tiny_bundle(Path(), random_weights(TINY, seed=7))
+    assert load_bundle(bundle).files
 
 
 def test_no_such_folder(tmp_path: Path) -> None:
@@ -276,6 +291,12 @@ def test_a_number_of_the_wrong_type_is_found(bundle: Path, key: str, field: str,
         ("architecture", "heads", 0),
         ("architecture", "heads", 3),
         ("architecture", "heads", -2),
+        ("architecture", "width", 0),
+        ("architecture", "width", 2),
+        ("architecture", "encoder_layers", 0),
+        ("architecture", "decoder_layers", 0),
+        ("architecture", "drafter_layers", -1),
+        ("architecture", "target_vocabulary_size", -8),
         ("decoding", "draft_length", 0),
         ("decoding", "draft_length", 5),
         ("decoding", "beta", 0),
@@ -283,6 +304,7 @@ def test_a_number_of_the_wrong_type_is_found(bundle: Path, key: str, field: str,
         ("decoding", "tau", float("nan")),
         ("decoding", "max_tokens_factor", -1.0),
         ("decoding", "max_tokens_factor", float("inf")),
+        ("decoding", "max_tokens_factor", 1e308),
         ("decoding", "max_tokens_offset", -100),
     ],
 )
@@ -295,6 +317,11 @@ def test_a_number_that_cannot_work_is_found(bundle: Path, key: str, field: str, 
 def test_an_unknown_field_is_found(bundle: Path, key: str) -> None:
     rewrite(bundle, lambda manifest: manifest[key].update({"secret": 1}))
     assert message(bundle) == f"manifest.json: {key} is missing or damaged"
+
+
+def test_a_longest_source_without_end_is_taken_for_none(bundle: Path) -> None:
+    rewrite(bundle, lambda manifest: manifest.update(training={"config": {"data": {"max_tokens": float("inf")}}}))
+    assert load_bundle(bundle).max_source_tokens == 100
 
 
 def test_a_missing_field_of_the_architecture_is_found(bundle: Path) -> None:

@@ -117,6 +117,7 @@ class Product {
 
   // `filling`: what an output beyond the last comes to.
   Product(const std::vector<Stored>& matrices, const Quantiser& quantiser, float filling = 0) {
+    if (matrices.empty()) throw std::invalid_argument("a product of no matrix");
     for (const Stored& matrix : matrices) outputs_ += matrix.outputs;
     if (matrices[0].inputs > kMostInputs) throw std::invalid_argument("a matrix of too many inputs");
     depth_ = rounded_up(matrices[0].inputs, kGroup);
