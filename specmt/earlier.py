@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
@@ -22,6 +25,9 @@ TARGET_COUNTS = "target_counts.json"
 """How often each token stands on the target side of the training data, that of the runs before this one included."""
 _OF_A_RUN = {"tokenizer": TOKENIZER, "binarise": TARGET_COUNTS, "verifier": "verifier.pt", "drafter": "drafter.pt"}
 """What a later run takes of each stage."""
+
+_DAMAGED = (EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError, pickle.UnpicklingError)
+"""What readers of checkpoints, JSON and SentencePiece models raise."""
 
 
 class Earlier:
@@ -45,15 +51,35 @@ class Earlier:
         if self._bundle is None:
             if not all(path.is_file() for stage in _OF_A_RUN for path in self.files(stage)):
                 raise TrainingError(f"start_from: {self.folder} is neither a bundle nor the folder of a finished run")
-            shape = checkpoints.verifier_architecture(checkpoints.load(self.files("verifier")[0]))
-            if not shape.vocabulary_size == len(self.target_counts()) == self._vocabulary_size:
-                raise TrainingError(
-                    f"start_from: {self.folder} has a tokenizer and a verifier that were not made together"
-                )
+            shape = self._shape_of_run()
         else:
             restoring.check_kind(self._bundle)
             shape = self._bundle.architecture
         _check_shape(shape, wanted, self.folder)
+
+    def _shape_of_run(self) -> Architecture:
+        """The verifier's, if all files can be read and belong together."""
+        with self._reading("tokenizer"):
+            pieces = self._vocabulary_size
+        with self._reading("binarise"):
+            counted = len(self.target_counts())
+        with self._reading("verifier") as path:
+            shape = checkpoints.verifier_architecture(checkpoints.load(path))
+        for path in self.files("drafter"):
+            with self._reading("drafter"):
+                checkpoints.load(path)
+        if not shape.vocabulary_size == counted == pieces:
+            raise TrainingError(f"start_from: {self.folder} has a tokenizer and a verifier that were not made together")
+        return shape
+
+    @contextmanager
+    def _reading(self, stage: str) -> Iterator[Path]:
+        """What a stage left, while it is read."""
+        (path,) = self.files(stage)
+        try:
+            yield path
+        except _DAMAGED as error:
+            raise TrainingError(f"start_from: {path}: damaged: {str(error) or type(error).__name__}") from None
 
     def files(self, stage: str) -> tuple[Path, ...]:
         """What the stage of a later run depends on, beside that run's own data and settings."""

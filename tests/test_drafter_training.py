@@ -105,6 +105,10 @@ def test_the_trained_drafter_is_the_one_the_engine_runs(
             np.testing.assert_allclose(lattice.transitions[0], bigram, atol=1e-4)
 
 
+def test_a_window_at_the_end_of_the_longest_target_has_positions(model: drafter.DrafterModel) -> None:
+    assert len(model.positions) >= 1024 + len(model.slots.weight)
+
+
 def test_windows_hold_what_follows_and_nothing_after_the_end(model: drafter.DrafterModel) -> None:
     windows = model.windows(sample(), torch.tensor([[1, 4], [0, 2]]), PAD_ID)
     assert windows.last_ids.tolist() == [[12, 15], [EOS_ID, 41]]

@@ -192,3 +192,16 @@ def test_another_vocabulary_than_the_run_befores_is_refused(configured: Callable
 def test_what_a_run_cannot_go_on_from_is_named(configured: Callable[..., Config], tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=f"start_from: {tmp_path}/none is neither a bundle nor the folder of a"):
         run(configured(f"start_from={tmp_path}/none"), "tokenizer")
+
+
+@pytest.mark.parametrize("name", ["tokenizer/tokenizer.model", "binarise/target_counts.json", "verifier/verifier.pt"])
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 and no more"])
+def test_a_damaged_file_of_the_run_before_is_named(
+    configured: Callable[..., Config], tmp_path: Path, name: str, content: bytes
+) -> None:
+    run(configured(), "tokenizer", "binarise")
+    (tmp_path / "run" / "verifier").mkdir()
+    (tmp_path / "run" / "verifier" / "verifier.pt").touch()
+    (tmp_path / "run" / name).write_bytes(content)
+    with pytest.raises(TrainingError, match=f"start_from: {tmp_path}/run/{name}: damaged: ."):
+        run(configured(f"start_from={tmp_path}/run", f"output={tmp_path}/next"), "tokenizer")
