@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import traceback
@@ -98,6 +99,8 @@ def _terminated(signal_number: int, frame: object) -> NoReturn:
     raise SystemExit(128 + signal_number)
 
 
+_NO_MEMORY = re.compile("out of memory|can't allocate memory|can't start new thread")
+"""What torch and Python say when there is none: in a `RuntimeError`."""
 _WHERE_TEXT_BELONGS = {
     "translate": ": text comes from standard input or --input FILE",
     "explain": ": a sentence goes in quotes",
@@ -108,7 +111,7 @@ def _one_line(error: BaseException) -> tuple[str, int]:
     """What to say of an error, and the exit code."""
     if isinstance(error, SpecmtError):
         return str(error), error.exit_code
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
         return "not enough memory: lower --batch-size, --max-batch-tokens or --threads", 1
     if isinstance(error, OSError):
         return str(error), 1

@@ -257,7 +257,7 @@ def _time(
 
 
 def _time_singly(translator: Translator, sources: Sequence[str], settings: DecodingSettings) -> _Timing:
-    sentences = [line for line in sources if translator.vocabulary.encode(line)]
+    sentences = [line for line in sources if translator.request(0, line)]
     _time(translator, evenly_spread(sentences, WARM_UP_LINES), settings, batch_size=1)
     return _time(translator, evenly_spread(sentences, LATENCY_LINES), settings, batch_size=1)[1]
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from specmt.cli import _one_line
+
 ROOT = Path(__file__).parent.parent
 COMMAND = [sys.executable, "-m", "specmt"]
 SAMPLE = (ROOT / "data" / "sample.de").read_bytes()
@@ -188,6 +190,27 @@ def test_a_killed_run_is_gone_on_with(tmp_path: Path) -> None:
     assert target.read_bytes() == whole.read_bytes()
 
 
+def test_a_run_with_other_terms_is_not_gone_on_with(tmp_path: Path) -> None:
+    """The terms are compared, not the file, which may be a pipe that is read once."""
+    source = tmp_path / "in.de"
+    source.write_text("Ein Hund.\n")
+    resume = f"translate -q -i {source} -o {tmp_path / 'out.en'} --append-resume --terminology /dev/stdin"
+    assert specmt(*resume.split(), stdin=b"Hund\thound\n").returncode == 0
+    with source.open("a") as stream:
+        stream.write("Der Hund.\n")
+    assert "was begun with" in failed(specmt(*resume.split(), stdin=b"Hund\tmutt\n"), 1)
+    assert specmt(*resume.split(), stdin=b"Hund\thound\n\n").returncode == 0
+    assert (tmp_path / "out.en").read_text().count("hound") == 2
+
+
+@pytest.mark.parametrize(
+    "said", ["CUDA out of memory. Tried to", "can't start new thread", "you tried: can't allocate memory"]
+)
+def test_memory_that_is_missing_elsewhere_is_the_same_line(said: str) -> None:
+    assert _one_line(RuntimeError(said)) == _one_line(MemoryError())
+    assert "please report it" in _one_line(RuntimeError("another"))[0]
+
+
 def test_symbols_that_no_piece_has_are_copied() -> None:
     done = specmt("translate", stdin="Das kostet 12,50 £.\n".encode())
     assert done.stdout.decode().endswith("12,50 £.\n")
@@ -220,6 +243,8 @@ def test_a_line_that_is_too_long_is_split_or_named() -> None:
     whole = specmt("translate", "--no-split", stdin=b"Ein Hund.\n" + line)
     assert whole.stdout.count(b"\n") == 1
     assert "line 2: " in failed(whole, 1) and "--no-split" in whole.stderr.decode()
+    element = b"Ein Hund.\n<b>" + line + b"</b>"
+    assert "line 2: " in failed(specmt("translate", "--no-split", stdin=element), 1)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from specmt.decoding import Greedy, Speculative
 from specmt.drafting import draft_and_verify, walk
 from specmt.engines.base import AnyEngine, FloatArray, step
 from specmt.engines.native_engine import NativeEngine
-from specmt.engines.onnx_engine import OnnxEngine
+from specmt.engines.onnx_engine import OnnxEngine, _Tables
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import EngineError
 from specmt.exporting import write_cpu_files
@@ -233,6 +233,13 @@ def test_plain_steps_with_more_rows_than_are_speculated_change_no_token(pair: Pa
     strategy = Speculative(4, beta=1, tau=0.0, most_rows=most_rows)
     for batch_size in (1, 5):
         assert decoded(pair.engine, strategy, sources, batch_size) == decoded(pair.engine, Greedy(), sources, 1)
+
+
+def test_masks_of_all_capacities_are_parts_of_one() -> None:
+    tables = _Tables(8, None)
+    small, large = tables.limits(32), tables.limits(64)
+    assert (small == large[:32, :32]).all() and np.isneginf(large).sum() == 63 * 64 / 2
+    assert np.shares_memory(tables.limits(32), large)
 
 
 def test_a_graph_that_cannot_be_loaded_is_one_line(tmp_path: Path) -> None:

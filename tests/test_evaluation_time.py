@@ -169,6 +169,16 @@ def test_latency_of_larger_batches_is_measured_line_by_line_in_a_pass_of_its_own
     assert encoded == [8, 8, 8, 8] + [1] * 2 * (2 + 4)
 
 
+def test_lines_that_are_copied_take_no_place_among_those_for_latency(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "LATENCY_LINES", 2)
+    lines = ("?!", SENTENCES[0]) * 2  # every other line would be a copied one
+    assert scripted_translator(ScriptedEngine()).request(0, lines[0]) is None
+    (ar,) = evaluate(scripted_translator(TimedEngine(clock=clock)), lines, lines, ["ar"], 8, 1).results
+    assert ar.latency_ms.mean > 0
+
+
 def test_the_lines_for_latency_are_spread_over_the_text(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "LATENCY_LINES", 3)
     engine = TimedEngine(clock=clock)

@@ -60,7 +60,7 @@ class _Tables:
         self._width = width
         self._learned = learned
         self._positions = position_table(1, width, learned)
-        self._limits: dict[int, FloatArray] = {}
+        self._limits = np.zeros((0, 0), dtype=np.float32)
         self.numbers = np.arange(len(self._positions))
         """0, 1, 2, ...: as many as `positions` has given out."""
 
@@ -74,10 +74,12 @@ class _Tables:
 
     def limits(self, capacity: int) -> FloatArray:
         """What a query at each position may score at each key, shape (capacity, capacity)."""
-        if capacity not in self._limits:
+        limits = self._limits
+        if len(limits) < capacity:
             visible = np.tri(capacity, dtype=np.bool_)
-            self._limits[capacity] = np.where(visible, np.float32(LARGEST_SCORE), np.float32(-np.inf))
-        return self._limits[capacity]
+            limits = np.where(visible, np.float32(LARGEST_SCORE), np.float32(-np.inf))
+            self._limits = limits
+        return limits[:capacity, :capacity]
 
 
 class OnnxEngine:
