@@ -17,8 +17,9 @@ HEAD = """# The command line
 
 Written by `scripts/generate_cli_docs.py` from the program itself; do not edit. Option names may be written with `_` for
 `-`. Exit codes: 0; 1, an error (one line on stderr that says what, where and how to mend it); 2, options that do not go
-together; 129, 130, 141, 143 after SIGHUP, Ctrl-C, when nobody reads the output any more, and after SIGTERM, with all
-that was finished written. `specmt --debug COMMAND …` shows a traceback with an error.
+together; 129, 130, 141, 143 after SIGHUP, Ctrl-C, when nobody reads the output any more, and after SIGTERM: what was
+finished is then on standard output, or in the file of `--append-resume`, while `-o` alone leaves the file as it was.
+`specmt --debug COMMAND …` shows a traceback with an error.
 """
 
 

@@ -82,7 +82,7 @@ ThreadsOption = Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Cores
 OneThreadOption = Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Cores used.")]
 DraftLengthOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Tokens drafted an iteration.", show_default="the model's; strict: what is fastest"),
+    typer.Option(min=1, help="Tokens drafted an iteration.", show_default="the model's"),
 ]
 BetaOption = Annotated[
     int | None, typer.Option(min=1, max=1000, help="Relaxed: candidates of the verifier.", show_default="the model's")

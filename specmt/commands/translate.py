@@ -14,7 +14,6 @@ from specmt.cli_options import (
     MOST_ROWS,
     BetaOption,
     DeviceOption,
-    DraftLengthOption,
     EngineName,
     EngineOption,
     InputFormat,
@@ -106,6 +105,14 @@ AlignmentOption = Annotated[
 ]
 ErrorsOption = Annotated[
     OnBadBytes, typer.Option(help="Bytes that are not UTF-8: stop and name the line, or put U+FFFD.")
+]
+DraftLengthOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Tokens drafted an iteration. If given, strict drafts in batches too.",
+        show_default="the model's; strict: what is fastest",
+    ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Neither bar nor summary on stderr.")]
 
