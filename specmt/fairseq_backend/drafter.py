@@ -28,7 +28,7 @@ from fairseq.models import BaseFairseqModel, register_model  # isort: skip
 from fairseq.tasks import register_task  # isort: skip
 from fairseq.tasks.translation import TranslationConfig, TranslationTask  # isort: skip
 
-_VERIFIED_POSITIONS = 1024  # the longest target that fairseq takes
+_LONGEST_TARGET = 1024  # that fairseq takes, in tokens
 
 
 @dataclass
@@ -190,7 +190,7 @@ class DrafterModel(BaseFairseqModel):
         self.bigram_right = nn.Embedding(self.output.size, cfg.bigram_rank)
         self.input_dropout = nn.Dropout(cfg.dropout)
         self.register_buffer(
-            "positions", position_table(_VERIFIED_POSITIONS + cfg.draft_length, width), persistent=False
+            "positions", position_table(_LONGEST_TARGET + cfg.draft_length, width), persistent=False
         )
         self.num_updates = 0
         self._start_from(verifier)
