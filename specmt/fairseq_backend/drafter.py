@@ -189,9 +189,7 @@ class DrafterModel(BaseFairseqModel):
         self.bigram_left = nn.Embedding(size, cfg.bigram_rank)
         self.bigram_right = nn.Embedding(self.output.size, cfg.bigram_rank)
         self.input_dropout = nn.Dropout(cfg.dropout)
-        self.register_buffer(
-            "positions", position_table(_LONGEST_TARGET + cfg.draft_length, width), persistent=False
-        )
+        self.register_buffer("positions", position_table(_LONGEST_TARGET + cfg.draft_length, width), persistent=False)
         self.num_updates = 0
         self._start_from(verifier)
 
