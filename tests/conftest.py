@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,22 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Foreign:
     from foreign import SHARED, Foreign
 
     return Foreign(tmp_path_factory.mktemp("plain"), SHARED)
+
+
+@pytest.fixture(scope="session")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny bundle, to look at."""
+    from pairs import write_tiny_bundle
+
+    path = tmp_path_factory.mktemp("bundle") / "model"
+    write_tiny_bundle(path)
+    return path
+
+
+@pytest.fixture
+def bundle(pristine: Path, tmp_path: Path) -> Path:
+    """A copy of it, to spoil."""
+    return Path(shutil.copytree(pristine, tmp_path / "model"))
 
 
 @pytest.fixture(scope="session")

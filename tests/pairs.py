@@ -65,6 +65,10 @@ def random_weights(architecture: Architecture, seed: int = 0, projections: float
     return weights
 
 
+BUNDLE_FILES = ("manifest.json", "tokenizer.model", "model.safetensors")
+"""Of a tiny bundle."""
+
+
 def write_tiny_bundle(
     path: Path,
     weights: dict[str, Tensor] | None = None,
