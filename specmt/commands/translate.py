@@ -106,7 +106,7 @@ AlignmentOption = Annotated[
 ErrorsOption = Annotated[
     OnBadBytes, typer.Option(help="Bytes that are not UTF-8: stop and name the line, or put U+FFFD.")
 ]
-DraftLengthOption = Annotated[
+FastestDraftLengthOption = Annotated[
     int | None,
     typer.Option(
         min=1,
@@ -129,7 +129,7 @@ def translate(
     beam: BeamOption = 1,
     length_penalty: LengthPenaltyOption = None,
     n_best: NBestOption = 1,
-    draft_length: DraftLengthOption = None,
+    draft_length: FastestDraftLengthOption = None,
     beta: BetaOption = None,
     tau: TauOption = None,
     strict: StrictOption = None,
