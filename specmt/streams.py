@@ -91,12 +91,16 @@ class LineStream(Generic[T]):
                 lines.append(self._parse(line, self._taken))
             except SpecmtError as error:
                 self.end(error)
-        self.changed.notify_all()
+        if lines:
+            self.changed.notify_all()  # there is room to read on; takers that get nothing do not wake one another
         return lines
 
     def end(self, error: SpecmtError | None = None) -> None:
-        """Take no more lines; to be called with `changed` held. The thread that reads ends at its next line."""
-        self._error = self._error or error
+        """Take no more lines; to be called with `changed` held. The thread that reads ends at its next line.
+
+        `error` is of a line that was taken, so it lies before what could not be read or parsed behind that line.
+        """
+        self._error = error or self._error
         self._complete = True
         self._waiting.clear()
         self.changed.notify_all()

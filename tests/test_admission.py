@@ -141,6 +141,41 @@ def test_unsplit_a_line_that_is_too_long_is_named_after_those_before_it(workers:
         list(translations)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_of_two_bad_lines_the_first_is_named(workers: int) -> None:
+    data = "\n".join(["Ein Mann", " ".join(SENTENCES), "Drei", ""]).encode() + b"M\xfctter\n"
+    lines = LineStream(io.BytesIO(data), "input", text_parser("input"))
+    settings = replace(SPEC, split=False, max_source_tokens=30)
+    translations = translator(ScriptedEngine(), workers).translate_stream(lines, settings, 8)
+    assert next(translations).source == "Ein Mann"
+    with pytest.raises(InputError, match=r"line 2: \d+ tokens, at most 30 fit"):
+        list(translations)
+
+
+def test_workers_that_wait_for_lines_do_not_wake_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+    take = LineStream.take
+
+    def counted(stream: LineStream[InputLine], limit: int) -> list[InputLine]:
+        nonlocal asked
+        asked += 1
+        return take(stream, limit)
+
+    monkeypatch.setattr(LineStream, "take", counted)
+    reading, writing = os.pipe()
+    with io.FileIO(reading, "rb") as source, io.FileIO(writing, "wb") as target:
+        lines = LineStream(source, "pipe", text_parser("pipe"))
+        translations = translator(ScriptedEngine(), 3).translate_stream(lines, SPEC, batch_size=2)
+        target.write(f"{SENTENCES[0]}\n".encode())
+        assert next(translations).source == SENTENCES[0]
+        threading.Event().wait(0.2)
+        before = asked
+        threading.Event().wait(0.2)
+        assert asked - before <= 3, "each may have been about to ask"
+        target.close()
+        assert list(translations) == []
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_what_goes_wrong_in_a_worker_is_raised_and_ends_the_others(workers: int) -> None:
     class Broken(ScriptedEngine):
