@@ -18,6 +18,8 @@ _CLAUSES = (re.compile(r"[;:–—…]\s+|[。；：]"), re.compile(r",\s+|[、�
 """Where a sentence may be cut, the best places first: after a match."""
 _LONGEST_PIECE = 8
 """Characters of a token, about: longer stretches are searched for a cut in parts."""
+_FRONT = re.compile(r"(?:[\u200b-\u200f\ufeff]*\s)*")
+"""White space that a sentence begins with, behind characters without width, which tokenizers drop."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Segmenter:
         for paragraph in line.splitlines(keepends=True) if "\n" in line else [line]:
             for block in _blocks(paragraph):
                 sentences = sentencex.segment(self._language, block)
-                yield from sentences if "".join(sentences) == block else [block]
+                yield from _ended(sentences) if "".join(sentences) == block else [block]
 
     def _fitting(self, text: str) -> Iterator[tuple[str, list[int]]]:
         """Parts of a sentence that fit into the model, which together are the sentence, and their ids."""
@@ -95,6 +97,15 @@ class Segmenter:
             else:
                 high = middle - 1
         return low
+
+
+def _ended(sentences: Sequence[str]) -> Iterator[str]:
+    """Sentences with the white space before the next one, so that it stays between their translations."""
+    fronts = [match[0] for sentence in sentences[1:] if (match := _FRONT.match(sentence))]
+    begin = 0
+    for sentence, front in zip(sentences, [*fronts, ""], strict=False):  # of an empty text there are none
+        yield sentence[begin:] + front
+        begin = len(front)
 
 
 def whole(line: str, encode: Callable[[str], list[int]]) -> list[Segment]:

@@ -93,6 +93,22 @@ def test_glue_is_what_stood_between() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "between", [" ", "\u200b ", " \u200b", "\ufeff\u2009\u200b", pytest.param("\u200b\n", id="line feed")]
+)
+def test_characters_without_width_do_not_hide_a_blank_between_sentences(between: str) -> None:
+    line = f"Der Hund schläft.{between}Die Katze spielt."
+    first, second = Segmenter("de", letters, 80).split(line)
+    assert first.glue.isspace()
+    assert "\n" in first.glue or "\n" not in between
+    assert f"{first.text} {second.text}".split() == line.split()
+
+
+def test_without_a_blank_between_sentences_there_is_none_between_translations() -> None:
+    first, second = Segmenter("de", letters, 80).split("Der Hund schläft.\u200bDie Katze spielt.")
+    assert (first.glue, second.text) == ("", "\u200bDie Katze spielt.")
+
+
 @pytest.mark.parametrize("unit", ["a", ".", " ", '"', "😀", "\x00", "a. "])
 def test_a_long_line_takes_time_in_proportion(unit: str) -> None:
     line = (unit * 200_000)[:200_000]
