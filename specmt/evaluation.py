@@ -90,7 +90,7 @@ class StrategyResult:
     """Smallest of these ratios."""
     speedup_vs_ar_max: float
     mean_emitted_tokens: float
-    """Tokens an iteration, recovered or bonus token included, end-of-sentence counted; 1 for `ar`."""
+    """Tokens an iteration (or a replay), recovered or bonus token included, end-of-sentence counted; 1 for `ar`."""
     acceptance_rate: float | None
     """Accepted over drafted tokens, 0–1, slots behind the end of the sentence left out; None if nothing was drafted."""
     acceptance_by_position: tuple[float, ...]
@@ -216,7 +216,7 @@ def _checked(
 ) -> dict[str, DecodingSettings]:
     if len(sources) != len(references):
         raise InputError(f"{len(sources)} source lines, {len(references)} reference lines: they must be line-aligned")
-    if not any(translator.request(0, line) for line in sources):
+    if not translator.requests(sources):
         raise InputError("the source has no line with a word to translate: nothing to evaluate")
     names = strategies if BASELINE in strategies else [BASELINE, *strategies]
     chosen = {name: strategy_settings(name, translator.defaults) for name in names}
@@ -257,7 +257,7 @@ def _time(
 
 
 def _time_singly(translator: Translator, sources: Sequence[str], settings: DecodingSettings) -> _Timing:
-    sentences = [line for line in sources if translator.request(0, line)]
+    sentences = [line for line in sources if translator.requests([line])]
     _time(translator, evenly_spread(sentences, WARM_UP_LINES), settings, batch_size=1)
     return _time(translator, evenly_spread(sentences, LATENCY_LINES), settings, batch_size=1)[1]
 

@@ -297,10 +297,12 @@ class Translator:
         most = settings.max_source_tokens or self.splitting.max_source_tokens
         return Segmenter(self.splitting.language, self.vocabulary.encode, most)
 
-    def request(self, index: int, line: str) -> Request | None:
-        """What is decoded for a line that is not split; None if there is nothing to translate, or too much."""
-        segments = whole(line, self.vocabulary.encode)
-        return self._request(index, segments[0], guards=True, reproducible=False) if segments else None
+    def requests(self, lines: Iterable[str]) -> list[Request]:
+        """What is decoded for lines without further settings: their segments, less those that would be copied."""
+        split = self._segments(DecodingSettings.from_defaults(self.defaults))
+        segments = [segment for index, line in enumerate(lines) for segment in split(index, line)]
+        requests = [self._request(number, segment, True, False) for number, segment in enumerate(segments)]
+        return [request for request in requests if request]
 
     def _request(self, number: int, segment: Segment, guards: bool, reproducible: bool) -> Request | None:
         if guards and not self.vocabulary.has_word(segment.ids):

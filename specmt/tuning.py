@@ -111,7 +111,7 @@ def counted_emission(translator: Translator, lines: Sequence[str], source: str) 
     sentence's end.
 
     Raises:
-        InputError: all lines are blank.
+        InputError: no line has a word.
     """
     requests = evenly_spread(requests_of(translator, lines), COUNTED_SENTENCES)
     means = []
@@ -147,12 +147,12 @@ def sample_lines(language: str) -> list[str] | None:
 
 
 def requests_of(translator: Translator, lines: Sequence[str]) -> list[Request]:
-    """A request for each line that is not blank.
+    """What is decoded for lines: a request for each segment that has a word of the model's.
 
     Raises:
-        InputError: all lines are blank.
+        InputError: there is none.
     """
-    requests = [request for index, line in enumerate(lines) if (request := translator.request(index, line))]
+    requests = translator.requests(lines)
     if not requests:
         raise InputError("tuning needs text, and there is none")
     return requests

@@ -174,7 +174,7 @@ def test_lines_that_are_copied_take_no_place_among_those_for_latency(
 ) -> None:
     monkeypatch.setattr(evaluation, "LATENCY_LINES", 2)
     lines = ("?!", SENTENCES[0]) * 2  # every other line would be a copied one
-    assert scripted_translator(ScriptedEngine()).request(0, lines[0]) is None
+    assert scripted_translator(ScriptedEngine()).requests(lines[:1]) == []
     (ar,) = evaluate(scripted_translator(TimedEngine(clock=clock)), lines, lines, ["ar"], 8, 1).results
     assert ar.latency_ms.mean > 0
 

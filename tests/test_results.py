@@ -106,9 +106,10 @@ def test_the_drafter_alone_emits_every_token_that_it_drafts() -> None:
     spec = replace(DecodingSettings.relaxed(translator.defaults), beta=1, draft_length=3)
     alone = sweep.drafter_alone(translator).translate(SENTENCES, spec, batch_size=2)
     for line, translation in zip(SENTENCES, alone, strict=True):
-        request = translator.request(0, line)
-        if request is None:
+        requests = translator.requests([line])
+        if not requests:
             continue
+        (request,) = requests
         expected: list[int] = []
         while len(expected) < request.max_tokens and EOS_ID not in expected:
             wrong = len(expected) % 4 == 1

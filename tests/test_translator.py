@@ -192,7 +192,7 @@ def test_what_cannot_be_split_into_as_many_tokens_as_the_model_has_positions_for
     assert len(tiny_vocabulary().encode("q")) > 1
     (translation,) = translator.translate(["q"], AR, 1)
     assert (translation.text, translation.warnings) == ("q", (LineWarning.COPIED,))
-    assert translator.request(0, "q") is None
+    assert translator.requests(["q"]) == []
 
 
 def test_a_trace_is_kept_when_asked_for() -> None:

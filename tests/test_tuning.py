@@ -18,6 +18,7 @@ from scripted import (
     never_right,
     right_before,
     scripted_translator,
+    tiny_vocabulary,
 )
 from typer.testing import CliRunner
 
@@ -27,6 +28,7 @@ from specmt.cli import app
 from specmt.engines.base import AnyEngine, Candidates, IntArray, Lattice, Speculation
 from specmt.errors import InputError
 from specmt.settings import BATCH_SIZE, DecodingSettings
+from specmt.translator import Splitting, Translator
 from specmt.tuned import Tuned
 from specmt.tuning import Emission, Timing, Tuning, counted_emission, recorded_emission, requests_of, tune
 
@@ -133,6 +135,15 @@ def test_emission_is_counted_by_decoding_at_every_draft_length() -> None:
     assert counted == Emission((2.0, 2.0, 2.0), len(SENTENCES), "x")
     engine = ScriptedEngine(always_right, length=lambda source: 11, max_draft_length=3)
     assert counted_emission(scripted_translator(engine), SENTENCES, "x").by_draft_length == (2.0, 3.0, 4.0)
+
+
+def test_lines_are_decoded_in_the_segments_in_which_they_are_translated() -> None:
+    translator = Translator(ScriptedEngine(), tiny_vocabulary(), DEFAULTS, splitting=Splitting("de", 200))
+    sentences = ["Ein Mann schläft.", "Zwei Hunde spielen.", "Wo ist der Bahnhof?"]
+    joined = requests_of(translator, [" ".join(sentences), "", "?!"])
+    assert [list(request.source_ids) for request in joined] == [
+        list(request.source_ids) for request in requests_of(translator, sentences)
+    ]
 
 
 def test_tuning_on_blank_lines_is_an_error() -> None:
