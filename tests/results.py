@@ -67,6 +67,17 @@ RELAXED = replace(
     emitted_histogram=(0, 1, 1, 3, 5),
     identical_to_ar=0.885,
 )
+REPLAY = replace(
+    AR,
+    strategy="replay",
+    settings=replace(AR.settings, strategy="replay"),
+    mean_emitted_tokens=8.0,
+    acceptance_rate=1.0,
+    acceptance_by_position=(1.0,) * 8,
+    emitted_histogram=(0,) * 8 + (100,),
+)
+"""Its iterations are replays of several tokens."""
+
 EVALUATION = Evaluation(
     Machine("Some CPU", 2, 1, "Linux", "3.11.7", "2.13.0", "torch-cpu-fp32", "fp32"),
     lines=1000,

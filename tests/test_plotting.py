@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from results import EVALUATION
+from results import AR, EVALUATION, REPLAY
 
 from specmt import plotting
 from specmt.errors import EngineError, InputError, UsageError
@@ -64,7 +65,8 @@ def test_axes_are_labelled_with_their_units() -> None:
 
 
 def test_without_speculation_there_is_no_histogram() -> None:
-    assert [axes.get_title(loc="left") for axes in draw(only("ar", "beam5")).axes] == ["Speedup", "Quality"]
+    for evaluation in (only("ar", "beam5"), replace(EVALUATION, results=(AR, REPLAY))):
+        assert [axes.get_title(loc="left") for axes in draw(evaluation).axes] == ["Speedup", "Quality"]
 
 
 def test_a_png_is_written(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from results import AR, EVALUATION
+from results import AR, EVALUATION, REPLAY
 from rich.console import Console
 
 from specmt.evaluation import Evaluation
@@ -69,3 +69,10 @@ BLEU nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0
 chrF nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0
 """
     )
+
+
+def test_what_is_replayed_is_no_draft() -> None:
+    lines = shown(replace(EVALUATION, results=(AR, REPLAY))).splitlines()
+    rows = [line.split() for line in lines if line.startswith(("ar ", "replay "))]
+    assert [row[-2:] for row in rows[2:]] == [["1.00", "–"], ["–", "–"]]
+    assert not any("accepted" in line and "slot" in line for line in lines)
