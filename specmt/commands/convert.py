@@ -56,7 +56,9 @@ def convert(
     ] = False,
     calibration: Annotated[
         Path | None,
-        typer.Option(help="Source text to calibrate the 8-bit engines on; without, torch alone runs the model."),
+        typer.Option(
+            help="Source sentences, one a line, to calibrate the 8-bit engines on; without, torch alone runs the model."
+        ),
     ] = None,
 ) -> None:
     """Make a model directory of a transformer that fairseq trained. It has no drafter and decodes with ar or replay.

@@ -49,7 +49,7 @@ def evaluate(
     draft_length: DraftLengthOption = None,
     beta: BetaOption = None,
     tau: TauOption = None,
-    batch_size: Annotated[int, typer.Option(min=1, max=MOST_ROWS, help="Sentences decoded at a time.")] = 1,
+    batch_size: Annotated[int, typer.Option(min=1, max=MOST_ROWS, help="Sentences decoded at a time, per core.")] = 1,
     repeats: Annotated[int, typer.Option(min=1, help="Timed runs of each strategy, in turn.")] = 3,
     threads: OneThreadOption = 1,
     engine: EngineOption = EngineName.auto,
@@ -61,6 +61,7 @@ def evaluate(
     """Measure quality (BLEU, chrF) and speed of decoding strategies side by side.
 
     spec is relaxed, spec-strict is strict; both draft at any batch size, where `translate` may take plain steps.
+    Nothing is protected, as with `translate --protect none`.
     """
     from rich.console import Console
 

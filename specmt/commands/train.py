@@ -47,7 +47,7 @@ def train(
 
 def export(
     bundle: Annotated[Path, typer.Argument(help="Model directory; replaced as a whole when all is done.")],
-    calibration: Annotated[Path, typer.Option(help="Text in the source language like that to be translated.")],
+    calibration: Annotated[Path, typer.Option(help="Sentences like those to be translated, one a line.")],
 ) -> None:
     """Write what the 8-bit engines run into a model directory: ranges and graphs."""
     try:

@@ -77,7 +77,9 @@ TerminologyOption = Annotated[
 ]
 BatchSizeOption = Annotated[
     int,
-    typer.Option("--batch-size", "--max-sentences", min=1, max=MOST_ROWS, help="Sentences decoded at a time."),
+    typer.Option(
+        "--batch-size", "--max-sentences", min=1, max=MOST_ROWS, help="Sentences decoded at a time, per core."
+    ),
 ]
 MaxBatchTokensOption = Annotated[
     int | None,
@@ -85,13 +87,16 @@ MaxBatchTokensOption = Annotated[
         "--max-batch-tokens",
         "--max-tokens",
         min=1,
-        help="Source tokens decoded at a time, padding included.",
+        help="Source tokens decoded at a time, per core, padding included.",
         show_default="no limit",
     ),
 ]
 InputFormatOption = Annotated[
     InputFormat,
-    typer.Option(help="Text, or JSON objects with `source`; fields that the output does not have pass through."),
+    typer.Option(
+        help="Text, or JSON objects with `source`; fields that the output does not have pass through, "
+        "but `reproducible`, an option of the line."
+    ),
 ]
 OutputFormatOption = Annotated[
     OutputFormat,
