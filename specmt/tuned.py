@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platformdirs import user_cache_path
 
+from specmt.engines.native_library import BUILD_VARIABLE
 from specmt.errors import InputError, reason
 from specmt.files import write_json
 from specmt.machine import cpu_model
@@ -37,8 +39,9 @@ class Key:
 
     @classmethod
     def here(cls, model: str, engine: str) -> Key:
-        """The key of a model and an engine on this machine."""
-        return cls(model, engine, cpu_model())
+        """The key of a model and an engine on this machine; a build that the environment names is another processor."""
+        build = os.environ.get(BUILD_VARIABLE)
+        return cls(model, engine, f"{cpu_model()}, as {build}" if build else cpu_model())
 
     @property
     def path(self) -> Path:

@@ -26,6 +26,7 @@ from specmt import tuned, tuning
 from specmt.bundle import load_bundle
 from specmt.cli import app
 from specmt.engines.base import AnyEngine, Candidates, IntArray, Lattice, Speculation
+from specmt.engines.native_library import BUILD_VARIABLE
 from specmt.errors import InputError
 from specmt.settings import BATCH_SIZE, DecodingSettings
 from specmt.translator import Splitting, Translator
@@ -228,6 +229,13 @@ def test_a_draft_length_is_kept_by_model_engine_and_processor() -> None:
     tuned.store(KEY, Tuned(7, 0))
     assert tuned.stored(KEY, longest=10) == Tuned(7, 0)
     assert tuned.stored(KEY, longest=6) is None, "more than the model drafts"
+
+
+def test_what_was_found_with_another_build_is_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(BUILD_VARIABLE, raising=False)
+    tuned.store(tuned.Key.here("a model", "native-cpu-int8"), Tuned(5, 8))
+    monkeypatch.setenv(BUILD_VARIABLE, "avx2")
+    assert tuned.stored(tuned.Key.here("a model", "native-cpu-int8"), longest=10) is None
 
 
 @pytest.mark.parametrize(
