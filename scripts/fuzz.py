@@ -47,9 +47,9 @@ MODEL = ROOT / "specmt/models/de-en"
 SEPARATORS = "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e\x00\ufeff\u200b\u00ad\u202e\t\r\u00a0\u3000"
 EMOJI = "😀👩‍👩‍👧🇩🇪☃️🏳️‍🌈"
 TIMEOUT = 300
+"""Seconds after which a run counts as hung."""
 _UNPLACED = ": not in the translation: "
 """What random characters beside a number may do to it: it is told, and no error."""
-"""Seconds after which a run counts as hung."""
 
 
 def random_line(rng: random.Random) -> bytes:

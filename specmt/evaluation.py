@@ -180,7 +180,8 @@ def evaluate(
 
     latencies = timings
     if batch_size > 1:
-        latencies = {name: [_time_singly(translator, sources, settings)] for name, settings in chosen.items()}
+        sentences = [line for line in sources if translator.requests([line])]
+        latencies = {name: [_time_singly(translator, sentences, settings)] for name, settings in chosen.items()}
         report("measured latency at batch size 1")
     results = [
         _result(name, settings, outputs, timings, latencies[name], references) for name, settings in chosen.items()
@@ -256,8 +257,7 @@ def _time(
     return translations, _Timing(seconds, sentences)
 
 
-def _time_singly(translator: Translator, sources: Sequence[str], settings: DecodingSettings) -> _Timing:
-    sentences = [line for line in sources if translator.requests([line])]
+def _time_singly(translator: Translator, sentences: Sequence[str], settings: DecodingSettings) -> _Timing:
     _time(translator, evenly_spread(sentences, WARM_UP_LINES), settings, batch_size=1)
     return _time(translator, evenly_spread(sentences, LATENCY_LINES), settings, batch_size=1)[1]
 
@@ -330,7 +330,7 @@ def _result(
     seconds = [timing.seconds for timing in timings[name]]
     baseline_seconds = [timing.seconds for timing in timings[BASELINE]]
     ratios = [ar / own for ar, own in zip(baseline_seconds, seconds, strict=True)]
-    drafted = int(output.drafted.sum())
+    drafted = int(output.drafted.sum()) if settings.strategy == "spec" else 0  # what is replayed is no draft
     same = [own == ar for own, ar in zip(output.texts, baseline.texts, strict=True)]
     return StrategyResult(
         strategy=name,
@@ -346,7 +346,7 @@ def _result(
         speedup_vs_ar_max=max(ratios),
         mean_emitted_tokens=output.mean_emitted_tokens(),
         acceptance_rate=int(output.accepted.sum()) / drafted if drafted else None,
-        acceptance_by_position=output.acceptance_by_position(),
+        acceptance_by_position=output.acceptance_by_position() if drafted else (),
         emitted_histogram=tuple(np.bincount(output.emitted).tolist()),
         iterations=len(output.emitted),
         identical_to_ar=sum(same) / len(same),

@@ -82,7 +82,7 @@ def _draw(evaluation: Evaluation) -> Figure:
     from matplotlib.figure import Figure
 
     results = evaluation.results
-    speculative = [result for result in results if result.settings.strategy == "spec"]
+    speculative = [result for result in results if result.acceptance_rate is not None]
     widths = [1, 1, 1.5] if speculative else [1, 1]
     figure = Figure(figsize=(3.4 * sum(widths), 1.9 + 0.36 * max(len(results), 3)), dpi=160, layout="constrained")
     FigureCanvasAgg(figure)

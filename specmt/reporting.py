@@ -51,12 +51,11 @@ def _latency(results: Sequence[StrategyResult]) -> Table:
     table = _table("strategy", "latency\nmean ms", "p50 ms", "p95 ms", "p99 ms", "mean emitted\ntokens", "accepted")
     for result in results:
         latency = result.latency_ms
-        accepted = result.acceptance_rate if result.settings.strategy == "spec" else None
         table.add_row(
             result.strategy,
             *(f"{value:.1f}" for value in (latency.mean, latency.p50, latency.p95, latency.p99)),
             "–" if result.settings.strategy == "replay" else f"{result.mean_emitted_tokens:.2f}",
-            "–" if accepted is None else _percent(accepted),
+            "–" if result.acceptance_rate is None else _percent(result.acceptance_rate),
         )
     return table
 

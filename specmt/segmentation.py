@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 import sentencex
 
@@ -101,11 +102,11 @@ class Segmenter:
 
 def _ended(sentences: Sequence[str]) -> Iterator[str]:
     """Sentences with the white space before the next one, so that it stays between their translations."""
-    fronts = [match[0] for sentence in sentences[1:] if (match := _FRONT.match(sentence))]
     begin = 0
-    for sentence, front in zip(sentences, [*fronts, ""], strict=False):  # of an empty text there are none
-        yield sentence[begin:] + front
-        begin = len(front)
+    for sentence, following in zip_longest(sentences, sentences[1:], fillvalue=""):
+        front = len(following) - len(_FRONT.sub("", following, count=1))
+        yield sentence[begin:] + following[:front]
+        begin = front
 
 
 def whole(line: str, encode: Callable[[str], list[int]]) -> list[Segment]:

@@ -72,8 +72,6 @@ REPLAY = replace(
     strategy="replay",
     settings=replace(AR.settings, strategy="replay"),
     mean_emitted_tokens=8.0,
-    acceptance_rate=1.0,
-    acceptance_by_position=(1.0,) * 8,
     emitted_histogram=(0,) * 8 + (100,),
 )
 """Its iterations are replays of several tokens."""

@@ -229,3 +229,9 @@ def test_importing_loads_no_heavy_package() -> None:
 def test_the_tiny_vocabulary_knows_every_character_of_its_sentences() -> None:
     vocabulary = tiny_vocabulary()
     assert [vocabulary.decode(vocabulary.encode(line)) for line in SENTENCES] == list(SENTENCES)
+
+
+def test_what_is_replayed_is_not_counted_as_drafted() -> None:
+    replay = measure(ScriptedEngine(), "ar", "replay")["replay"]
+    assert (replay.acceptance_rate, replay.acceptance_by_position) == (None, ())
+    assert replay.mean_emitted_tokens > 1

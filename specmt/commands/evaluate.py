@@ -28,11 +28,20 @@ from specmt.commands.from_options import load
 from specmt.errors import InputError, UsageError
 
 if TYPE_CHECKING:
+    from specmt.bundle import DecodingDefaults
     from specmt.translator import Translator
 
 
 def _default_strategies(translator: Translator) -> list[str]:
     return ["ar", "beam5", *(["spec-strict", "spec"] if translator.has_drafter else [])]
+
+
+def _with(defaults: DecodingDefaults, **options: Any) -> DecodingDefaults:  # noqa: ANN401  (fields of any type)
+    """The defaults with the options that were given."""
+    try:
+        return replace(defaults, **{name: value for name, value in options.items() if value is not None})
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def evaluate(
@@ -74,12 +83,7 @@ def evaluate(
     if plot:
         plotting.check_plot(plot)
     translator = load(model, engine, device, precision, threads)
-    given = {"draft_length": draft_length, "beta": beta, "tau": tau}
-    chosen: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    try:
-        translator.defaults = replace(translator.defaults, **chosen)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    translator.defaults = _with(translator.defaults, draft_length=draft_length, beta=beta, tau=tau)
     result = evaluation.evaluate(
         translator,
         [pair.source for pair in pairs],
