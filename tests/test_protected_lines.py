@@ -67,9 +67,10 @@ def test_a_line_in_pieces_has_all_that_they_have() -> None:
     ("line", "ids"),
     [
         ("<p>ein satz</p>", (8, 2)),
-        ("<b>ein</b> {x} ist", (3, 2, 7, 2)),
+        ("<p>ein</p> {x} ist", (3, 2, 7, 2)),
+        ("<b>ein</b> {x} ist", (11, 2)),
         ("<b>eine</b> <br> an <i>das</i>", (4, 2, 2, 2, 3, 2)),
-        ("{x} an <b> {y} </b>", (6, 2)),
+        ("{x} an <p> {y} </p>", (6, 2)),
         ("{x}", ()),
     ],
 )
@@ -87,10 +88,10 @@ def test_alternatives_have_what_stands_at_the_ends_of_the_line() -> None:
             best = Alternative(one.text, one.score, one.ids, one.token_log_probs)
             return replace(one, n_best=(best, other))
 
-    (one,) = translated(Protection(Words()), ["<b>ein</b> {x} ist"], Listing(keeps_carriers))
+    (one,) = translated(Protection(Words()), ["<p>ein</p> {x} ist"], Listing(keeps_carriers))
     assert one.n_best == (
-        Alternative("<b>EIN</b> {x} IST", -5.8, (3, 2, 7, 2), (-0.5, -3, -0.5, -7)),
-        Alternative("<b>EIN</b> {x} IST!", -7.2, (3, 2, 5, 2), (-0.5, -3, -4.0, -5.0)),
+        Alternative("<p>EIN</p> {x} IST", -5.8, (3, 2, 7, 2), (-0.5, -3, -0.5, -7)),
+        Alternative("<p>EIN</p> {x} IST!", -7.2, (3, 2, 5, 2), (-0.5, -3, -4.0, -5.0)),
     )
     assert (one.text, one.score, one.ids) == (one.n_best[0].text, one.n_best[0].score, one.n_best[0].ids)
 

@@ -94,7 +94,7 @@ MaxBatchTokensOption = Annotated[
 InputFormatOption = Annotated[
     InputFormat,
     typer.Option(
-        help="Text, or JSON objects with `source`; fields that the output does not have pass through, "
+        help="Text, or JSON objects with `source`; fields whose names the output never has pass through, "
         "but `reproducible`, an option of the line."
     ),
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from specmt.protection.lines import ProtectedLine
@@ -46,16 +46,19 @@ class Attempt:
         )
 
     def _put_back(self, text: str) -> str | None:
-        """`text` with spans for carriers; None unless each carrier is there once."""
+        """`text` with spans for carriers; None unless each is there once, and those of positional ones in order."""
         if not self.carried:
             return text
-        by_form = {form: span for carrier, span in self.carried.items() for form in {carrier, *forms(carrier)}}
+        by_form = {form: carrier for carrier in self.carried for form in {carrier, *forms(carrier)}}
         longest_first = sorted(by_form, key=len, reverse=True)
         pattern = re.compile(rf"(?<![^\W_])(?:{'|'.join(map(re.escape, longest_first))})(?![^\W_])")
-        found = Counter(by_form[form] for form in pattern.findall(text))
-        if found != Counter(self.carried.values()):
+        found = [by_form[form] for form in pattern.findall(text)]
+        if sorted(found) != sorted(self.carried) or self._positional(found) != self._positional(self.carried):
             return None
-        return pattern.sub(lambda match: self._filled(by_form[match[0]], match[0]), text)
+        return pattern.sub(lambda match: self._filled(self.carried[by_form[match[0]]], match[0]), text)
+
+    def _positional(self, carriers: Iterable[str]) -> list[str]:
+        return [carrier for carrier in carriers if self.carried[carrier].is_positional]
 
     def _filled(self, span: Span, form: str) -> str:
         """What takes a carrier's place; an element whose content was its own carrier takes that between its tags."""

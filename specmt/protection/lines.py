@@ -10,8 +10,11 @@ from specmt.decoding import ReplayCounts
 from specmt.protection.spans import Parts, Span, target
 from specmt.translation import Alternative, Translation
 
-_OPENING = re.compile(r"<([A-Za-z][\w:-]*)(?:\s[^<>]*)?(?<!/)>")
+_OPENING = re.compile(r"<([A-Za-z][\w:-]*)(?:\s[^<]*)?(?<!/)>")
 _CLOSING = re.compile(r"</(.+)>")
+_BLOCKS = re.compile(r"<(?i:address|blockquote|caption|d[dt]|div|h[1-6]|label|li|option|p|t[dh]|title)\b")
+"""What elements begin with that are texts of their own."""
+_SENTENCE_END = re.compile(r"[.!?…:][\W_]{0,9}$")
 _DEEPEST = 50
 """Elements in one another that are translated by themselves."""
 
@@ -54,7 +57,7 @@ class ProtectedLine:
                 end = last
 
     def cut_edges(self) -> None:
-        """Take tags, elements and space off the line's ends: nothing that the model should see."""
+        """Take tags, elements that are no part of a sentence, and space off the line's ends."""
         parts = self.parts
         while parts and _is_edge(parts[0]):
             self.before.append(parts.pop(0))
@@ -125,8 +128,16 @@ def _closings(parts: Parts) -> dict[int, int]:
 
 def _is_edge(part: str | Span) -> bool:
     if isinstance(part, Span):
-        return part.kind in {"tag", "element"}
+        return part.kind == "tag" or (part.kind == "element" and _stands_alone(part.text))
     return not part.strip()
+
+
+def _stands_alone(element: str) -> bool:
+    """Whether it is a block, or its content a sentence."""
+    if _BLOCKS.match(element):
+        return True
+    content = re.sub(r"<[^<>]*>", "", element).rstrip()
+    return not content or _SENTENCE_END.search(content, max(len(content) - 10, 0)) is not None
 
 
 def _leading_space(text: str) -> str:

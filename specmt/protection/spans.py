@@ -7,24 +7,37 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from specmt.errors import UsageError
-from specmt.protection.terminology import Terminology
+from specmt.protection.terminology import Terminology, whole_word
 from specmt.translation import Translation
 
 KINDS = ("url", "email", "tag", "placeholder", "number")
 
+_IN_URL = r"[^\s<>\"'{}|\\^`()]"
+_RAISED = r"[\u00b2\u00b3\u00b9\u2070-\u2079]"
+_FRACTION = r"[\u00bc-\u00be\u2150-\u215e]"
 _PATTERNS = {
-    "tag": r"<!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:-]*(?:\s[^<>]*)?/?>",
-    "url": r"(?:(?:https?|ftp|file)://|www\.)[^\s<>\"'{}|\\^`]*[^\s<>\"'{}|\\^`.,;:!?()\[\]]",
-    "email": r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
-    "placeholder": (
-        r"\{\{[^{}]*\}\}|\$\{[^{}]*\}|%\{[^{}]*\}|\{[\w.\[\]#-]*(?:![rsa])?(?::[^{}\s]*)?\}"
-        r"|(?<![\d%])%(?:\(\w+\)|\d{1,3}\$)?[-+#0]{0,5}\d{0,4}(?:\.\d{1,4})?(?:ll?|h)?[sdifgGxXeEuco@](?!\w)"
-        r"|(?<![\w%])%[A-Z_][A-Z0-9_]*%|(?<![\w%])%\d+(?!\w)|\$[A-Za-z_]\w*|&(?:[A-Za-z]\w*|#\d+);"
+    "tag": r"<!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:-]*(?:\s(?>\"[^\"<]*\"|'[^'<]*'|[^<>])*+)?/?>",
+    "url": (
+        rf"(?:(?i:https?|ftp|file)://|(?i:www)\.)(?:{_IN_URL}|\({_IN_URL}*\)|\((?!{_IN_URL}*\)))*"
+        rf"(?:(?![.,;:!?\[\]]){_IN_URL}|\({_IN_URL}*\))"
     ),
-    "number": r"(?<![\w.,])\d+(?:[.,:/]\d+)*(?!\w)",
+    "email": r"(?<![\w.+-])(?:(?i:mailto):)?[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
+    "placeholder": (
+        r"\{\{[^{}]*\}\}|\$\{[^{}]*\}|%\{[^{}]*\}|\{%[^{}]*%\}"
+        r"|\{\s?[\w.\[\]#-]*(?:![rsa])?(?::[^{}\s]*)?\s?\}"
+        r"|(?<![\d%])%(?:\(\w+\)|\d{1,3}\$)?[-+#0]{0,5}\d{0,4}(?:\.\d{1,4})?(?:ll?|h)?[sdifgGxXeEuco@](?!\w)(?:%%)?"
+        r"|(?<![\w%])%[A-Z_][A-Z0-9_]*%|(?<![\w%])%\d+(?!\w)|\$[A-Za-z_]\w*|&(?:[A-Za-z]\w*|#\d+);"
+        r"|(?<![\w.,])\d++(?:[.,]\d++)*+%%|%%"
+    ),
+    "number": (
+        rf"(?<![\w.,])(?:\d++(?:[.,:/]\d++)++[^\W\d_]{{0,4}}+|\d++(?:{_FRACTION}|{_RAISED}++)?(?![.,:/]\d)|{_FRACTION})(?!\w)"
+        r"(?:[ \u00a0]?[cdkm]?m[\u00b2\u00b3](?!\w))?"
+    ),
 }
 """What is found takes time in proportion to the line: no pattern begins anew within what another try has read."""
-_TRIGGER = re.compile(r"[\d<@{%$&]|://|www\.")
+_POSITIONAL = re.compile(r"%[-+#0]*\d*(?:\.\d+)?[a-zA-Z@]+(?:%%)?|\{\s?(?:[!:][^{}]*)?\}")
+"""Placeholders that are told from others by their order alone."""
+_TRIGGER = re.compile(rf"[\d<@{{%$&]|{_FRACTION}|://|(?i:www)\.")
 """What stands in every span but a term; a line without is told from others fast."""
 
 
@@ -48,6 +61,11 @@ class Span:
         """Whether it may stay in the text: it comes out right more often than not."""
         return self.kind in {"number", "term"}
 
+    @property
+    def is_positional(self) -> bool:
+        """Whether it must keep its place among others such as `%s` and `{}`."""
+        return self.kind == "placeholder" and _POSITIONAL.fullmatch(self.text) is not None
+
     def taken_from(self, text: str, count: int) -> tuple[str, int]:
         """`text` with blanks for it, the first `count` times that it stands there, and how often that was."""
         return re.subn(self._pattern, " ", text, count=count)
@@ -55,11 +73,12 @@ class Span:
     @property
     def _pattern(self) -> str:
         if self.kind == "number":
-            return rf"(?<!\d)(?<!\d[.,:/]){re.escape(self.target)}(?!\d|[.,:/]\d)"
+            end = r"(?!\d|[.,:/]\d)" if self.target[-1].isdecimal() else r"(?!\w)"
+            return rf"(?<!\d)(?<!\d[.,:/]){re.escape(self.target)}{end}"
         if self.kind == "term":
             first = self.target[0]
             either = f"[{re.escape(first)}{re.escape(first.upper())}]" if first.islower() else re.escape(first)
-            return rf"(?<!\w){either}{re.escape(self.target[1:])}(?!\w)"
+            return whole_word(self.target, either + re.escape(self.target[1:]))
         return re.escape(self.target)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal
 
 from specmt.corpus import read_lines
 from specmt.errors import InputError
@@ -17,9 +19,11 @@ class Terminology:
 
     def __init__(self, entries: Iterable[tuple[str, str]]) -> None:
         self.targets = dict(entries)
-        longest_first = sorted(self.targets, key=len, reverse=True)
-        self.pattern = "|".join(rf"(?<!\w){_either_case(term)}(?!\w)" for term in longest_first)
-        self._by_form = {form: target for term, target in self.targets.items() for form in forms(term)}
+        spelt = {_spelling(term, form): target for term, target in self.targets.items() for form in ("NFC", "NFD")}
+        spelt |= self.targets
+        longest_first = sorted(spelt, key=len, reverse=True)
+        self.pattern = "|".join(whole_word(term, _either_case(term)) for term in longest_first)
+        self._by_form = {form: target for term, target in spelt.items() for form in forms(term)}
 
     @property
     def digest(self) -> str:
@@ -29,6 +33,16 @@ class Terminology:
     def target(self, form: str) -> str:
         """The required translation of a term as it stands in a line."""
         return self.targets.get(form) or self._by_form[form]
+
+
+def whole_word(word: str, pattern: str) -> str:
+    """`pattern`, which matches `word`, where that is no part of a longer word or number."""
+    before = r"(?<!\w)(?<!\d[.,:/])" if word[0].isdecimal() else r"(?<!\w)"
+    return before + pattern + (r"(?!\w|[.,:/]\d)" if word[-1].isdecimal() else r"(?!\w)")
+
+
+def _spelling(term: str, form: Literal["NFC", "NFD"]) -> str:
+    return unicodedata.normalize(form, term)
 
 
 def forms(term: str) -> tuple[str, str]:

@@ -1,0 +1,159 @@
+"""Which parts of a line are spans, and which of them a translation lacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specmt.errors import InputError, UsageError
+from specmt.protection.lines import ProtectedLine
+from specmt.protection.spans import Span, SpanFinder, lacking, source
+from specmt.protection.terminology import Terminology, read_terminology
+
+
+@pytest.mark.parametrize(
+    ("line", "spans"),
+    [
+        ("{name} {0} {} {a.b} {x:>3}", ["{name}", "{0}", "{}", "{a.b}", "{x:>3}"]),
+        ("{{x}} {{ y }} ${z} %{w} $HOME", ["{{x}}", "{{ y }}", "${z}", "%{w}", "$HOME"]),
+        ("%s %d %1$s %(n)s %.2f %ld %@ %1 %NAME%", ["%s", "%d", "%1$s", "%(n)s", "%.2f", "%ld", "%@", "%1", "%NAME%"]),
+        ("50 % der", ["50"]),
+        ("100%ig sicher 5%", ["100", "5"]),
+        ("http://a.de/x?y=1&z=2. (www.b.de) ftp://c.d!", ["http://a.de/x?y=1&z=2", "www.b.de", "ftp://c.d"]),
+        ("a.b+c@d-e.org, f@g.de.", ["a.b+c@d-e.org", "f@g.de"]),
+        (
+            '<b>x</b> <br/> <a href="https://x.de/1">y</a>',
+            ["<b>", "</b>", "<br/>", '<a href="https://x.de/1">', "</a>"],
+        ),
+        ("3 < 4 und 5 > 2", ["3", "4", "5", "2"]),
+        ("3,5 1.250.000 10:30 24.12.2021. 2/3 -7", ["3,5", "1.250.000", "10:30", "24.12.2021", "2/3", "7"]),
+        ("A380 44jährige U2 x3y 2.500jährige", []),
+        ("10:30Uhr 3,5kg, 20.000km. 1.5GB 3.5.2021er", ["10:30Uhr", "3,5kg", "20.000km", "1.5GB", "3.5.2021er"]),
+        ("3½ ½ 10² 20 m², 1,5km²", ["3½", "½", "10²", "20 m²", "1,5km²"]),
+        ("%d%% 50%% %% { name } {% if x %} {:d}", ["%d%%", "50%%", "%%", "{ name }", "{% if x %}", "{:d}"]),
+        (
+            "[a](https://b.de/c_(d)) (http://e.de/f) http://g.de/(h",
+            ["https://b.de/c_(d)", "http://e.de/f", "http://g.de/(h"],
+        ),
+        ("Https://a.de WWW.b.de mailto:c@d.de", ["Https://a.de", "WWW.b.de", "mailto:c@d.de"]),
+        ('<a title="b > c"> <a title=d\'s>', ['<a title="b > c">', "<a title=d's>"]),
+        ("&amp; &#39; & Co.", ["&amp;", "&#39;"]),
+        ("Ein Mann spielt Gitarre.", []),
+    ],
+)
+def test_spans_are_found(line: str, spans: list[str]) -> None:
+    parts = SpanFinder().parts(line)
+    assert [part.text for part in parts if isinstance(part, Span)] == spans
+    assert "".join(part.text if isinstance(part, Span) else part for part in parts) == line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "QUJD" * 50_000 + "@",
+        "%" + "0" * 100_000,
+        "<!-- " * 40_000,
+        "<b>x " * 20_000,
+        "1." * 50_000 + "x",
+        "{{" * 50_000,
+        "http://" + "(a." * 50_000,
+        "<a '\"" * 40_000,
+    ],
+    ids=lambda line: line[:6],
+)
+def test_long_lines_take_no_more_than_their_length(line: str) -> None:
+    """In quadratic time these would take minutes."""
+    parts = SpanFinder().parts(line)
+    assert "".join(map(source, parts)) == line
+    assert list(ProtectedLine(line, parts).elements()) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "said", "kept"),
+    [
+        *(("3,5", said, kept) for said, kept in [("3.5", False), ("3,5", True), ("13,5", False), ("3,50", False)]),
+        ("3,5", "3,5.", True),
+        ("30", "4:30", False),
+        ("30", "30:4", False),
+        ("30", "30th", True),
+        ("19", "Covid19", True),
+        ("30", "at 30, 30/7", True),
+        ("3,5k", "3,5kg", False),
+    ],
+)
+def test_a_number_is_found_only_as_it_was(number: str, said: str, kept: bool) -> None:
+    assert bool(Span("number", number, number).taken_from(f"it is {said}", 1)[1]) is kept
+
+
+@pytest.mark.parametrize(
+    ("line", "said", "lost"),
+    [
+        ("Der Hund und der Köter", "the dog and the bell", {"Hund", "Köter"}),
+        ("Der Hund und der Köter", "the dog and the dog", set()),
+        ("Ein Welpe, ein Polizeihund", "a puppy, a police dog", {"Welpe"}),
+        ("Ein Welpe, ein Polizeihund", "a dog, a police dog", set()),
+        ("Ein Hund, {name}", "{name} and {name}", {"Hund"}),
+        ("Ein Platz, {name}", "{name} and {name}", set()),
+        ("Ein Platz, {name}", "{name}", {"Platz"}),
+        ('<a href="30">30</a>', '<a href="30">thirty</a>', {"30"}),
+    ],
+)
+def test_what_stands_once_is_not_found_twice(line: str, said: str, lost: set[str]) -> None:
+    pairs = [("Hund", "dog"), ("Köter", "dog"), ("Polizeihund", "police dog"), ("Welpe", "dog"), ("Platz", "{name}")]
+    spans = [part for part in SpanFinder(terminology=Terminology(pairs)).parts(line) if isinstance(part, Span)]
+    assert {span.text for span in lacking(said, spans, spans)} == lost
+
+
+TERMS = Terminology(
+    [
+        ("Hund", "hound"),
+        ("Hund und Katze", "pets"),
+        ("rot", "crimson"),
+        ("Stufe 3", "level three"),
+        ("10 Euro", "ten euros"),
+        ("Glück", "luck"),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "terms"),
+    [
+        ("Hund und Katze", ["pets"]),
+        ("Hunde", []),
+        ("Ein Hund, rot", ["hound", "crimson"]),
+        ("Rot ist er", ["crimson"]),
+        ("Stufe 3, 1,10 Euro, Stufe 3,5", ["level three"]),
+        ("Viel Glu\u0308ck", ["luck"]),
+    ],
+)
+def test_terms_are_whole_words_the_longest_first(line: str, terms: list[str]) -> None:
+    parts = SpanFinder(kinds=(), terminology=TERMS).parts(line)
+    assert [part.target for part in parts if isinstance(part, Span)] == terms
+
+
+def test_a_term_inside_a_protected_span_is_part_of_it() -> None:
+    parts = SpanFinder(terminology=TERMS).parts("https://a.de/Hund")
+    assert [part.kind for part in parts if isinstance(part, Span)] == ["url"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("Hund\n", "line 1: expected a source term, a tab, and its translation"),
+        ("\n\tx\n", "line 2: expected a source term, a tab, and its translation"),
+        ("a\tb\tc\n", "line 1: expected"),
+        ("a\tb\na\tc\n", "line 2: 'a' has another translation before"),
+    ],
+)
+def test_a_terminology_that_is_none_is_one_line(content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_text(content)
+    with pytest.raises(InputError) as caught:
+        read_terminology(tmp_path / "t.tsv")
+    assert message in str(caught.value) and str(tmp_path / "t.tsv") in str(caught.value)
+
+
+def test_a_kind_that_is_none_is_one_line() -> None:
+    with pytest.raises(UsageError, match=r"^--protect names: expected none, or some of url,email"):
+        SpanFinder(["url", "names"])
