@@ -48,19 +48,19 @@ class Admission(Generic[T]):
 
     def finished(self, lines: int) -> None:
         """So many lines in all are done with: what the reader of the output leaves undone is not piled up."""
-        with self._changed:
+        with self.lines.lock:
             self._finished = lines
             self._changed.notify_all()
 
     def stop(self) -> None:
         """Hand out nothing more."""
-        with self._changed:
+        with self.lines.lock:
             self._requests.clear()
             self.lines.end()
 
     def take(self, count: int, wait: bool, in_flight: Sequence[int]) -> list[Request]:
         """See `Waiting.take`; `in_flight`: source tokens of each of the taker's rows."""
-        with self._changed:
+        with self.lines.lock:
             while True:
                 if not self._requests:
                     self._open_lines()

@@ -165,5 +165,5 @@ def reading(
         try:
             yield lines
         finally:
-            with lines.changed:
+            with lines.lock:
                 lines.end()

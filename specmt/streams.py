@@ -41,8 +41,10 @@ class LineStream(Generic[T]):
         self._stream = stream
         self.name = name
         self._parse = parse
-        self.changed = threading.Condition()
-        """Notified whenever lines or the end arrive; held by whoever takes."""
+        self.lock = threading.RLock()
+        """Held by whoever takes. Entered by itself: a signal inside `Condition.__enter__` would leave it locked."""
+        self.changed = threading.Condition(self.lock)
+        """Notified whenever lines or the end arrive."""
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._taken = 0
@@ -55,7 +57,7 @@ class LineStream(Generic[T]):
         failure: SpecmtError | None = None
         try:
             for line in _lines(self._stream):
-                with self.changed:
+                with self.lock:
                     self.changed.wait_for(lambda: self._waiting_bytes < _READ_AHEAD or self._complete)
                     if self._complete:
                         return
@@ -67,18 +69,18 @@ class LineStream(Generic[T]):
             failure = InputError(f"{self.name}: cannot be read: {strerror or error}")
         except MemoryError:
             failure = InputError(f"{self.name}: a line does not fit into memory")
-        with self.changed:
+        with self.lock:
             self._error = self._error or failure
             self._complete = True
             self.changed.notify_all()
 
     @property
     def ended(self) -> bool:
-        """Whether there will be no more lines than were taken; to be asked with `changed` held."""
+        """Whether there will be no more lines than were taken; to be asked with `lock` held."""
         return self._complete and not self._waiting
 
     def take(self, limit: int) -> list[T]:
-        """At most `limit` lines of those that have arrived; to be called with `changed` held.
+        """At most `limit` lines of those that have arrived; to be called with `lock` held.
 
         A line that cannot be parsed ends the stream: those before it are given out, and `check` raises its error.
         """
@@ -96,7 +98,7 @@ class LineStream(Generic[T]):
         return lines
 
     def end(self, error: SpecmtError | None = None) -> None:
-        """Take no more lines; to be called with `changed` held. The thread that reads ends at its next line.
+        """Take no more lines; to be called with `lock` held. The thread that reads ends at its next line.
 
         `error` is of a line that was taken, so it lies before what could not be read or parsed behind that line.
         """
@@ -109,7 +111,7 @@ class LineStream(Generic[T]):
         """Wait for the first `count` lines and drop them unparsed; how many there were."""
         skipped = 0
         while skipped < count:
-            with self.changed:
+            with self.lock:
                 while not self.changed.wait_for(lambda: self._waiting or self._complete, WAKING_SECONDS):
                     pass
                 if not self._waiting:

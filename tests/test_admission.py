@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from types import FrameType
 
 import pytest
 from hypothesis import given
@@ -100,7 +104,7 @@ def test_a_line_that_arrives_enters_the_rows_in_flight_at_the_next_iteration() -
         target.write(f"{SENTENCES[0]}\n".encode())
         assert engine.third_pass.wait(TIMEOUT)
         target.write(f"{SENTENCES[1]}\n{SENTENCES[2]}\n".encode())
-        with lines.changed:
+        with lines.lock:
             assert lines.changed.wait_for(lambda: len(lines._waiting) == 2, TIMEOUT)
         engine.go_on.set()
         target.close()
@@ -205,7 +209,7 @@ def test_no_more_than_a_few_windows_are_opened_ahead_of_the_reader() -> None:
         return [Request(index, [9, 2], 4)]
 
     lines = stream_of(b"a\n" * 1000)
-    with lines.changed:
+    with lines.lock:
         assert lines.changed.wait_for(lambda: lines._complete, TIMEOUT)
     admission = Admission(lines, open_line, window=10, workers=1, max_batch_tokens=None)
     gate = Gate(admission)
@@ -215,6 +219,33 @@ def test_no_more_than_a_few_windows_are_opened_ahead_of_the_reader() -> None:
     assert len(opened) == 40
     admission.finished(10)
     assert gate.take(7, wait=False) and len(opened) == 50
+
+
+def test_a_signal_leaves_nothing_locked() -> None:
+    """It may come at any step of the main thread, where workers wait for what that holds."""
+
+    class StruckError(Exception):
+        pass
+
+    def strike(number: int, frame: FrameType | None) -> None:
+        while frame:
+            if frame.f_code is Admission.finished.__code__:
+                raise StruckError
+            frame = frame.f_back
+
+    admission = Admission(stream_of(b""), lambda index, line: [], window=1, workers=1, max_batch_tokens=None)
+    before = signal.signal(signal.SIGVTALRM, strike)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0.001, 0.001)
+    try:
+        for _ in range(200):
+            with suppress(StruckError):
+                while True:
+                    admission.finished(0)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(admission.lines.lock.acquire, timeout=1).result()
 
 
 def requests_of_lengths(lengths: list[int]) -> Iterator[Request]:

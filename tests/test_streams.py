@@ -24,7 +24,7 @@ def lines_of(stream: LineStream[bytes], limit: int = 100) -> list[bytes]:
     """All lines, taken as they come."""
     found: list[bytes] = []
     while True:
-        with stream.changed:
+        with stream.lock:
             stream.changed.wait_for(lambda: stream._waiting or stream.ended)
             if stream.ended:
                 return found
@@ -91,7 +91,7 @@ def test_a_line_is_given_out_before_the_next_one_is_written() -> None:
         stream = LineStream(source, "pipe", raw)
         for line in (b"eins\n", b"zwei\n", b"drei\n"):
             target.write(line)
-            with stream.changed:
+            with stream.lock:
                 assert stream.changed.wait_for(lambda: stream._waiting, timeout=10)
                 assert stream.take(9) == [line]
         target.close()
@@ -108,12 +108,12 @@ def test_no_more_than_a_few_megabytes_are_read_ahead() -> None:
 
     source = Endless()
     stream = LineStream(source, "endless", raw)
-    with stream.changed:
+    with stream.lock:
         assert stream.changed.wait_for(lambda: stream._waiting_bytes >= 1 << 22, timeout=10)
     before = source.given
     threading.Event().wait(0.05)
     assert source.given <= before + (1 << 17)
-    with stream.changed:
+    with stream.lock:
         stream.end()
 
 
