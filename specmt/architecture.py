@@ -14,6 +14,8 @@ _LEAST = {
     "encoder_layers": 1,
     "decoder_layers": 1,
 }
+_MOST_LAYERS = 1000
+"""A size that is not true is found out before anything is made of it."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,15 @@ class Architecture:
     """The same of the decoder, which the drafter reads as well."""
 
     def __post_init__(self) -> None:
-        """Refuse sizes of nothing, heads that do not share the width evenly, and activations that no engine has."""
+        """Refuse sizes that no network has, heads that do not share the width, activations that no engine has."""
         sizes = {name: value for name, value in asdict(self).items() if type(value) is int}
         for name, value in sizes.items():
             if value < _LEAST.get(name, 0):
                 raise ValueError(f"{name} must be at least {_LEAST.get(name, 0)}")
+        if max(self.encoder_layers, self.decoder_layers, self.drafter_layers) > _MOST_LAYERS:
+            raise ValueError(f"there may be {_MOST_LAYERS} layers at most")
+        if self.width % 2 and not (self.source_positions and self.target_positions):
+            raise ValueError("width must be even: positions are sines and cosines")
         if any(self.width % heads for heads in (self.heads, self.heads_of_encoder)):
             raise ValueError("width must be a multiple of heads")
         drafts_all = self.drafter_layers > 0 and not self.draft_vocabulary_size

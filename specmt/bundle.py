@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
@@ -172,6 +173,15 @@ def load_bundle(path: Path) -> Bundle:
     return bundle
 
 
+def is_bundle(path: Path) -> bool:
+    """Whether a whole bundle stands there."""
+    try:
+        load_bundle(path)
+    except BundleError:
+        return False
+    return True
+
+
 def _read_manifest(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         raise BundleError(f"{path}: no such model directory")
@@ -214,7 +224,7 @@ def _parse(path: Path, manifest: dict[str, Any]) -> Bundle:
 
 
 def _text(value: object) -> str:
-    if not isinstance(value, str):
+    if not isinstance(value, str) or not value.isprintable():
         raise TypeError
     return value
 
@@ -245,16 +255,34 @@ def _check_file(path: Path, digest: str) -> None:
         raise BundleError(f"{path}: altered or damaged (SHA-256 differs from the manifest); copy the model again")
 
 
-def check_destination(path: Path) -> None:
-    """Nothing but an older bundle, or an empty folder, is replaced by a bundle; not the one in which we are.
+def check_destination(path: Path, others_stay: bool = False) -> None:
+    """Nothing but an older bundle, or an empty folder, is replaced by a bundle; not one in which we are.
+
+    Args:
+        others_stay: the bundle may have files beside its own.
 
     Raises:
         InputError: something else stands there.
     """
-    if path.resolve() == Path.cwd():
-        raise InputError(f"{path}: the working directory cannot be replaced; go to the one above it")
-    if path.exists() and not (path / MANIFEST).is_file() and not (path.is_dir() and not any(path.iterdir())):
-        raise InputError(f"{path}: stands there and is no model directory; choose another, or remove it")
+    if path.resolve() in {Path.cwd(), *Path.cwd().parents}:
+        raise InputError(f"{path}: the working directory is there and cannot be replaced; leave it first")
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    try:
+        others = _other_entries(path)
+    except (BundleError, KeyError, TypeError, ValueError):
+        raise InputError(f"{path}: stands there and is no model directory; choose another, or remove it") from None
+    if others and not others_stay:
+        raise InputError(f"{path}: would be replaced, and {others[0].name} in it is no part of the model; move it away")
+
+
+def _other_entries(path: Path) -> list[Path]:
+    """What lies in a bundle's folder beside the files that its manifest names."""
+    manifest = _read_manifest(path)
+    if not isinstance(manifest["format_version"], int):
+        raise TypeError
+    own = {MANIFEST, *_file_digests(manifest["files"])}
+    return sorted(entry for entry in path.iterdir() if entry.name not in own)
 
 
 def write_bundle(
@@ -266,13 +294,18 @@ def write_bundle(
     write_files: Callable[[Path], None],
     training: Mapping[str, Any],
     scores: Mapping[str, Any],
+    others_stay: bool = False,
 ) -> None:
     """Write a bundle atomically; `write_files` puts all files but the manifest into the folder it is given.
+
+    Args:
+        others_stay: what lies beside an older bundle's files, such as a model card, is kept.
 
     Raises:
         InputError: see `check_destination`.
     """
-    check_destination(path)
+    check_destination(path, others_stay)
+    path.resolve().parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path.resolve()) as folder:
         folder.mkdir(parents=True)
         write_files(folder)
@@ -288,6 +321,11 @@ def write_bundle(
             "scores": dict(scores),
         }
         write_json(folder / MANIFEST, {**manifest, "manifest_sha256": _manifest_digest(manifest)})
+        for other in _other_entries(path) if others_stay and path.exists() else ():
+            if other.is_dir():
+                shutil.copytree(other, folder / other.name, symlinks=True)
+            else:
+                shutil.copy2(other, folder / other.name, follow_symlinks=False)
 
 
 def _format_version(architecture: Architecture, decoding: DecodingDefaults, files: Mapping[str, str]) -> int:

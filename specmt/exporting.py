@@ -70,6 +70,8 @@ def write_cpu_files(folder: Path, architecture: Architecture, sources: Sequence[
 def export_bundle(path: Path, lines: Sequence[str]) -> str | None:
     """Write a bundle's ranges and graphs anew, calibrated on `lines`; why there are no graphs, if there are none.
 
+    What lies beside the bundle's own files stays.
+
     Raises:
         BundleError: see `load_bundle`.
         InputError: all lines are blank.
@@ -91,6 +93,7 @@ def export_bundle(path: Path, lines: Sequence[str]) -> str | None:
         write_files=write_files,
         training=bundle.training,
         scores=bundle.scores,
+        others_stay=True,
     )
     return without_graphs
 

@@ -138,7 +138,9 @@ def without_repeats(ids: Sequence[int], source_repeats: int) -> list[int] | None
 
 
 def printable(text: str) -> str:
-    """Text from the source as it may stand in a line of output: control characters and line separators are blanks."""
+    """Text from the source as it may stand in a line of output: what is no character of text is a blank."""
     if text.isprintable():  # the usual case
         return text
-    return "".join(" " if unicodedata.category(character) in {"Cc", "Zl", "Zp"} else character for character in text)
+    return "".join(
+        " " if unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} else character for character in text
+    )

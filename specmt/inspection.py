@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specmt.bundle import MANIFEST, load_bundle
+from specmt.guards import printable
 
 
 def describe(path: Path) -> dict[str, Any]:
@@ -62,13 +63,12 @@ def as_text(described: dict[str, Any]) -> str:
         sides = ((side, shape[f"{side}_positions"]) for side in ("source", "target"))
         facts["verifier"] += f", positions learned: {', '.join(f'{count} {side}' for side, count in sides if count)}"
     origin = described["training"]
-    if "converted_from" in origin:
-        facts["converted from"] = origin["converted_from"]["checkpoint"]
-    elif "config" in origin:
-        facts["trained as"] = str(origin["config"].get("name"))
+    for key, name, entry in (("converted from", "converted_from", "checkpoint"), ("trained as", "config", "name")):
+        if isinstance(said := origin.get(name), dict):
+            facts[key] = str(said.get(entry))
     facts |= {f"scores, {name}": _scores(scores) for name, scores in described["scores"].items()}
     width = max(map(len, facts))
-    return "".join(f"{name:<{width}}  {value}\n" for name, value in facts.items())
+    return "".join(f"{printable(f'{name:<{width}}  {value}')}\n" for name, value in facts.items())
 
 
 def _scores(scores: object) -> str:

@@ -151,6 +151,10 @@ def test_a_missing_entry_of_the_manifest_is_named(bundle: Path, key: str) -> Non
         for key in KEYS
         for value in (None, 7, 1.5, True, "text", ["a", "b"])
         if not (key.endswith("_language") and value == "text")
+    ]
+    + [
+        ("source_language", "de\x1b]0;x\x07\nmodel  fake"),
+        ("target_language", "\ud800"),
     ],
 )
 def test_an_entry_of_the_wrong_type_is_named(bundle: Path, key: str, value: object) -> None:
@@ -173,6 +177,8 @@ def test_a_number_of_the_wrong_type_is_found(bundle: Path, key: str, field: str,
         ("architecture", "heads", -2),
         ("architecture", "width", 0),
         ("architecture", "width", 2),
+        ("architecture", "width", 65),
+        ("architecture", "encoder_layers", 30_000_000),
         ("architecture", "encoder_layers", 0),
         ("architecture", "decoder_layers", 0),
         ("architecture", "drafter_layers", -1),

@@ -76,6 +76,18 @@ REFUSED: dict[str, tuple[dict[str, Any], Callable[[dict[str, Tensor]], dict[str,
         lambda state: {name: part for name, part in state.items() if name != "decoder.layers.1.fc2.bias"},
         "decoder.layers.1.fc2.bias is missing",
     ),
+    "heads in words": ({"decoder_attention_heads": "eight"}, dict, "a damaged one"),
+    "a task in a list": ({"task": ["translation"]}, dict, "a damaged one"),
+    "embeddings of one dimension": (
+        {},
+        lambda state: state | {"encoder.embed_tokens.weight": torch.zeros(9)},
+        "a damaged one",
+    ),
+    "a layer without a number": (
+        {},
+        lambda state: state | {"encoder.layers.x.fc1.weight": torch.zeros(2, 2)},
+        "layers of the encoder are missing",
+    ),
     "another size": ({}, lambda state: state | {"decoder.layers.1.fc2.bias": torch.zeros(3)}, "has shape [3]"),
     "not a number": ({}, lambda state: state | {"decoder.layers.1.fc2.bias": torch.full((16,), np.nan)}, "no finite"),
     "projected output": (
@@ -187,14 +199,24 @@ def test_a_dictionary_gives_the_ids_that_fairseq_gives(tmp_path: Path) -> None:
     assert ours.ids(words) == [theirs.index(word) for word in words]
 
 
-def test_nothing_but_a_bundle_is_replaced_by_one(tmp_path: Path) -> None:
+def test_nothing_but_a_bundle_is_replaced_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = tmp_path / "models"
     other.mkdir()
     check_destination(other)
     (other / "thesis.txt").write_text("irreplaceable")
-    for place in (other, other / "thesis.txt"):
+    extension = tmp_path / "extension"
+    extension.mkdir()
+    (extension / "manifest.json").write_text('{"manifest_version": 3}')
+    for place in (other, other / "thesis.txt", extension):
         with pytest.raises(InputError, match="stands there and is no model directory"):
             check_destination(place)
     write_tiny_bundle(tmp_path / "model")
     check_destination(tmp_path / "model")
     check_destination(tmp_path / "none")
+    (tmp_path / "model" / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"would be replaced, and notes\.txt in it is no part of the model"):
+        check_destination(tmp_path / "model")
+    (tmp_path / "model" / "inner").mkdir()
+    monkeypatch.chdir(tmp_path / "model" / "inner")
+    with pytest.raises(InputError, match="working directory"):
+        check_destination(tmp_path / "model", others_stay=True)

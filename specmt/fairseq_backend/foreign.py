@@ -100,8 +100,10 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise InputError(f"{path}: not a checkpoint of fairseq, or a damaged one") from None
     if not isinstance(state, dict) or not isinstance(state.get("model"), Mapping):
         raise InputError(f"{path}: not a checkpoint of fairseq: no model in it")
-    tensors = {name: part for name, part in state["model"].items() if isinstance(part, Tensor)}
-    configured = state.get("cfg") or {}
+    tensors = {
+        name: part for name, part in state["model"].items() if isinstance(part, Tensor) and isinstance(name, str)
+    }
+    configured = _as_mapping(state.get("cfg"))
     model = _as_mapping(state.get("args")) or _as_mapping(configured.get("model"))
     if not model:
         raise InputError(f"{path}: not a checkpoint of fairseq: no settings of the model (args or cfg.model) in it")
@@ -118,12 +120,15 @@ def verifier_of(checkpoint: Checkpoint) -> Verifier:
     """Take a checkpoint's model as a verifier.
 
     Raises:
-        InputError: a model that the engines do not compute.
+        InputError: a model that the engines do not compute, or settings and tensors that are not what they should be.
     """
-    _refuse_other_models(checkpoint)
-    tensors = _renamed(checkpoint.tensors)
-    reader = _Reader(checkpoint, tensors)
-    return reader.verifier()
+    try:
+        _refuse_other_models(checkpoint)
+        return _Reader(checkpoint, _renamed(checkpoint.tensors)).verifier()
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{checkpoint.path}: not a checkpoint of a plain transformer, or a damaged one: {error}"
+        ) from None
 
 
 def _refuse_other_models(checkpoint: Checkpoint) -> None:
@@ -219,8 +224,8 @@ class _Reader:
 
     def _layers(self, side: str) -> int:
         """Layers there are, whatever was trained: LayerDrop may have left some out."""
-        numbers = {int(name.split(".")[2]) for name in self._tensors if name.startswith(f"{side}.layers.")}
-        if numbers != set(range(len(numbers))) or not numbers:
+        numbers = {name.split(".")[2] for name in self._tensors if name.startswith(f"{side}.layers.")}
+        if numbers != set(map(str, range(len(numbers)))) or not numbers:
             raise InputError(f"{self._path}: layers of the {side} are missing")
         return len(numbers)
 
