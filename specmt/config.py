@@ -20,6 +20,9 @@ from specmt.errors import ConfigError
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Language = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+"""Files are named by it."""
 _FAIRSEQ_READS = (":", "$")
 """In a path: it parts paths at the first, and puts variables in the place of the second."""
 _TAKEN_FOR_OTHERS = (bool, int, float, date)
@@ -66,15 +69,15 @@ Samples = dict[str, SampleConfig]
 class DataConfig:
     """The language pair and its corpora. Relative paths start from `folder`."""
 
-    source_language: str
-    target_language: str
+    source_language: Language
+    target_language: Language
     folder: str = "."
     """Where the corpora are; relative to the working directory."""
     train: Annotated[list[CorpusConfig], Field(min_length=1)]
     valid: Annotated[list[CorpusConfig], Field(min_length=1)]
     max_tokens: Annotated[int, Field(ge=1, le=1000)] = 100
     """Longest side of a training pair, in tokens."""
-    max_length_ratio: Annotated[float, Field(ge=1)] = 2.5
+    max_length_ratio: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.5
     """Longer side over shorter side of a training pair, in tokens."""
 
 
@@ -84,9 +87,9 @@ class TokenizerConfig:
 
     vocabulary_size: Annotated[int, Field(ge=16, multiple_of=8)] = 8000
     """Pieces, special ones included; a multiple of 8."""
-    character_coverage: Share = 0.99999
+    character_coverage: Annotated[float, Field(ge=0.98, le=1)] = 0.99999
     """Share of the corpora's characters, counted as often as they stand there, that the pieces can spell: the rarest
-    others are unknown. 0.9998 leaves German text without Ö and Q."""
+    others are unknown. 0.9998 leaves German text without Ö and Q. Of no effect in a run that goes on from another."""
     required_characters: str = ""
     """Characters that the pieces must spell, however rare they are. A run that goes on from another adds those that its
     tokenizer lacks, and then fills up to a multiple of 8 with pieces that no text has."""
@@ -99,12 +102,12 @@ class OptimizerConfig:
     max_updates: Positive
     batch_tokens: Positive = 2048
     """Longest batch, in tokens of the longer side, padding included."""
-    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
     """At the end of the warm-up."""
     warmup_updates: Count = 500
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    weight_decay: NotNegative = 0.0
     """Share by which weights shrink an update, times the learning rate."""
-    clip_norm: Annotated[float, Field(ge=0)] = 1.0
+    clip_norm: NotNegative = 1.0
     """Largest norm of a gradient; 0 sets no bound."""
     checkpoint_updates: Positive = 250
     """Updates between checkpoints and validations."""
@@ -118,8 +121,8 @@ class OptimizerConfig:
 class VerifierConfig:
     """The autoregressive Transformer: a plain fairseq `transformer`, pre-norm, embeddings shared."""
 
-    width: Positive = 256
-    """Units of a hidden state."""
+    width: Annotated[int, Field(ge=4, multiple_of=2)] = 256
+    """Units of a hidden state; even, as positions are sines and cosines."""
     feed_forward_width: Positive = 1024
     """Units between the two projections of a feed-forward sublayer."""
     heads: Positive = 4
@@ -187,7 +190,7 @@ class ExportConfig:
 
     draft_length: Positive = 8
     beta: Positive = 3
-    tau: Annotated[float, Field(ge=0)] = 1.0
+    tau: NotNegative = 1.0
     """Nats."""
     strict: bool = True
     """Whether the pair decodes strictly unless asked otherwise; beta and tau are for relaxed decoding."""
@@ -201,14 +204,14 @@ class RuntimeConfig:
     """Cores used."""
     bf16: bool = False
     """bfloat16 autocast: about twice as fast from width 256 up on processors that have it, slower below."""
-    seed: Count = 1
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
 
 
 @_section
 class Config:
     """A whole training run."""
 
-    name: str
+    name: Annotated[str, Field(min_length=1)]
     """What the manifest calls the run."""
     output: str
     """Folder of checkpoints, logs and the bundle; relative to the working directory."""

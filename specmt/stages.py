@@ -40,6 +40,8 @@ class Stage:
     needs: tuple[Stage, ...]
     outputs: tuple[str, ...]
     run: Callable[[], None]
+    intact: Callable[[], bool] = lambda: True
+    """Whether what stands beside the outputs, and belongs to them, is whole."""
 
     def fingerprint(self) -> str:
         """SHA-256 of everything that the stage's result depends on."""
@@ -63,6 +65,7 @@ class Stage:
             seal.get("fingerprint") == fingerprint
             and all((self.folder / name).is_file() for name in self.outputs)
             and seal.get("outputs") == self._output_digests()
+            and self.intact()
         )
 
     def complete(self, announce: Callable[[str], None], restart: bool = False) -> None:

@@ -9,7 +9,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from specmt.bundle import (
     Bundle,
     DecodingDefaults,
     check_destination,
+    is_bundle,
     load_bundle,
     write_bundle,
 )
@@ -119,15 +120,12 @@ class Pipeline:
             inputs=self._earlier_files("drafter"),
             needs=(distilled,),
         )
-        exported = self._stage(
-            "export",
-            self._export,
-            [f"bundle/{name}" for name in (MANIFEST, TOKENIZER, WEIGHTS)],
-            (config.export, config.name),
-            needs=(drafter,),
-        )
-        finished = f"../{self.bundle.name}/{MANIFEST}"  # the bundle with its scores stands beside the stages
-        evaluated = self._stage("evaluate", self._evaluate, ("evaluation.json", finished), needs=(exported,))
+        without_scores = self._folder("export") / "bundle"
+        outputs = [f"bundle/{name}" for name in (MANIFEST, TOKENIZER, WEIGHTS)]
+        settings = (config.export, config.name)
+        exported = self._stage("export", self._export, outputs, settings, needs=(drafter,), bundle=without_scores)
+        outputs = ["evaluation.json", f"../{self.bundle.name}/{MANIFEST}"]  # with scores, it stands beside the stages
+        evaluated = self._stage("evaluate", self._evaluate, outputs, needs=(exported,), bundle=self.bundle)
         return tokenizer, binarised, verifier, *refinement, distilled, drafter, exported, evaluated
 
     def run(self, only: str | None = None, restart: bool = False) -> Path:
@@ -143,6 +141,7 @@ class Pipeline:
         if only is not None and only not in names:
             raise UsageError(f"--stage {only}: expected one of {', '.join(names)}")
         check_destination(self.bundle)
+        self.data.check()
         if self._earlier:
             self._earlier.check(self.config.verifier)
         with exclusive(Path(self.config.output)):
@@ -170,8 +169,10 @@ class Pipeline:
         settings: tuple[Any, ...] = (),
         inputs: Iterable[Path] = (),
         needs: tuple[Stage, ...] = (),
+        bundle: Path | None = None,
     ) -> Stage:
-        return Stage(name, self._folder(name), settings, tuple(inputs), needs, tuple(outputs), run)
+        intact = partial(is_bundle, bundle) if bundle else lambda: True
+        return Stage(name, self._folder(name), settings, tuple(inputs), needs, tuple(outputs), run, intact)
 
     def _folder(self, stage: str) -> Path:
         return Path(self.config.output) / stage

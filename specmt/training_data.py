@@ -14,7 +14,7 @@ from specmt.bundle import TOKENIZER
 from specmt.config import Config, CorpusConfig, SampleConfig
 from specmt.corpus import Pair
 from specmt.engines.base import IntArray
-from specmt.errors import TrainingError
+from specmt.errors import InputError, TrainingError
 from specmt.fairseq_backend import binarise
 from specmt.vocabulary import Vocabulary, required_pieces, train_vocabulary
 
@@ -41,6 +41,16 @@ class TrainingData:
         """The files of some corpora."""
         for entry in entries:
             yield from corpus.corpus_files(self._path(entry), *self.languages)
+
+    def check(self) -> None:
+        """Look whether all corpora are there, before anything is made of the first.
+
+        Raises:
+            InputError: one is not; it is named.
+        """
+        for path in self.files([*self.config.data.train, *self.config.data.valid]):
+            if not path.is_file():
+                raise InputError(f"{path}: no such file")
 
     def _path(self, entry: CorpusConfig) -> Path:
         return Path(self.config.data.folder) / entry.path

@@ -99,6 +99,30 @@ def test_a_bundle_that_was_exported_anew_is_moved_aside_when_training_is_asked_f
     assert (copy / "bundle" / "ranges.json").read_bytes() == (run_folder / "bundle" / "ranges.json").read_bytes()
 
 
+def test_a_damaged_bundle_is_made_again_when_training_is_asked_for_again(run_folder: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(run_folder, tmp_path / "run"))
+    (copy / "bundle" / "model.safetensors").write_bytes(b"damaged")
+    (copy / "export" / "bundle" / "ranges.json").unlink()
+    done = specmt(*train_arguments(copy))
+    assert b"drafter: up to date" in done.stderr
+    for name in ("model.safetensors", "ranges.json"):
+        assert (copy / "bundle" / name).read_bytes() == (run_folder / "bundle" / name).read_bytes()
+
+
+def test_what_lies_beside_a_bundle_stays_when_it_is_exported(bundle: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(bundle, tmp_path / "bundle"))
+    (copy / "notes").mkdir()
+    (copy / "notes" / "README.md").write_text("mine")
+    specmt("export", copy, "--calibration", SMOKE / "test.de")
+    assert (copy / "notes" / "README.md").read_text() == "mine"
+
+
+def test_a_corpus_that_is_not_there_is_named_before_anything_is_trained(tmp_path: Path) -> None:
+    done = specmt(*train_arguments(tmp_path / "run", "data.valid=[{path: vlaid.tsv}]"), check=False)
+    assert done.stderr.count(b"\n") == 1 and b"vlaid.tsv: no such file" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("engine", ["native", "onnx", "torch"])
 def test_strict_speculation_equals_greedy_byte_for_byte(bundle: Path, engine: str) -> None:
     translate = ("translate", "-m", bundle, "--engine", engine)
