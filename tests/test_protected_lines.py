@@ -80,6 +80,22 @@ def test_elements_that_the_line_is_translated_without_count_in_it(line: str, ids
     assert one.segments == max(len(ids), 1)
 
 
+@pytest.mark.parametrize(
+    ("line", "sent"),
+    [
+        ("<b>nicht</b> alle", "nicht alle"),
+        ("er hat <b>nichts.</b>", "er hat nichts."),
+        ("<b>halt!</b> er kommt", "er kommt"),
+        ("er kommt. <i>mehr</i>", "er kommt."),
+        ("<p>er</p> sie", "sie"),
+    ],
+)
+def test_an_element_is_translated_with_the_sentence_that_it_is_in(line: str, sent: str) -> None:
+    model = Model(keeps_carriers)
+    translated(Protection(Words()), [line], model)
+    assert sent in [text for call in model.calls for text in call]
+
+
 def test_alternatives_have_what_stands_at_the_ends_of_the_line() -> None:
     class Listing(Telling):
         def translation(self, index: int, line: str) -> Translation:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from specmt.decoding import ReplayCounts
-from specmt.protection.spans import Parts, Span, target
+from specmt.protection.spans import Parts, Span, source, target
 from specmt.translation import Alternative, Translation
 
 _OPENING = re.compile(r"<([A-Za-z][\w:-]*)(?:\s[^<]*)?(?<!/)>")
@@ -59,9 +59,9 @@ class ProtectedLine:
     def cut_edges(self) -> None:
         """Take tags, elements that are no part of a sentence, and space off the line's ends."""
         parts = self.parts
-        while parts and _is_edge(parts[0]):
+        while parts and _is_edge(parts[0], said=source(parts[0])):
             self.before.append(parts.pop(0))
-        while parts and _is_edge(parts[-1]):
+        while parts and _is_edge(parts[-1], said="".join(map(source, parts[-3:-1]))):
             self.behind.insert(0, parts.pop())
         if self.before and parts and isinstance(first := parts[0], str):
             self.before.append(_leading_space(first))
@@ -126,18 +126,17 @@ def _closings(parts: Parts) -> dict[int, int]:
     return found
 
 
-def _is_edge(part: str | Span) -> bool:
-    if isinstance(part, Span):
-        return part.kind == "tag" or (part.kind == "element" and _stands_alone(part.text))
-    return not part.strip()
+def _is_edge(part: str | Span, said: str) -> bool:
+    """`said`: what stands before the place where it would be cut off; an element within a sentence is no edge."""
+    if isinstance(part, str):
+        return not part.strip()
+    is_block = _BLOCKS.match(part.text) is not None
+    return part.kind == "tag" or (part.kind == "element" and (is_block or _ends_sentence(said)))
 
 
-def _stands_alone(element: str) -> bool:
-    """Whether it is a block, or its content a sentence."""
-    if _BLOCKS.match(element):
-        return True
-    content = re.sub(r"<[^<>]*>", "", element).rstrip()
-    return not content or _SENTENCE_END.search(content, max(len(content) - 10, 0)) is not None
+def _ends_sentence(text: str) -> bool:
+    text = re.sub(r"<[^<>]*>", "", text).rstrip()
+    return not text or _SENTENCE_END.search(text, max(len(text) - 10, 0)) is not None
 
 
 def _leading_space(text: str) -> str:
