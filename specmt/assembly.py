@@ -139,11 +139,15 @@ class Line:
     given: InputLine
     segments: Sequence[Segment]
     parts: list[Part | None]
+    translated: int = 0
+    """Parts from the beginning that are known to be there: of a long line not all are looked at each time."""
 
     @property
     def complete(self) -> bool:
         """Whether every segment is translated."""
-        return None not in self.parts
+        while self.translated < len(self.parts) and self.parts[self.translated] is not None:
+            self.translated += 1
+        return self.translated == len(self.parts)
 
     def renderings(self, count: int) -> list[Rendered]:
         """The best `count` translations of a complete line."""
