@@ -121,8 +121,7 @@ class Pipeline:
             needs=(distilled,),
         )
         without_scores = self._folder("export") / "bundle"
-        outputs = [f"bundle/{name}" for name in (MANIFEST, TOKENIZER, WEIGHTS)]
-        settings = (config.export, config.name)
+        outputs, settings = [f"bundle/{name}" for name in (MANIFEST, TOKENIZER, WEIGHTS)], (config.export, config.name)
         exported = self._stage("export", self._export, outputs, settings, needs=(drafter,), bundle=without_scores)
         outputs = ["evaluation.json", f"../{self.bundle.name}/{MANIFEST}"]  # with scores, it stands beside the stages
         evaluated = self._stage("evaluate", self._evaluate, outputs, needs=(exported,), bundle=self.bundle)
