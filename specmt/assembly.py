@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from specmt.decoding import Hypothesis, Iteration, ReplayCounts, Request, length_normalised
 from specmt.guards import LineWarning, printable, without_repeats
@@ -98,16 +99,28 @@ def join(parts: Sequence[Part], count: int) -> list[Rendered]:
         return list(parts[0].renderings[:count])
     weights = [len(part.segment.ids) if part.renderings[0].ids else 0 for part in parts]
     total = sum(weights) or 1
-    lines: list[tuple[float, tuple[Rendered, ...]]] = [(0.0, ())] if parts else []
+    # What was chosen is a chain, newest first: to copy it for each part would take time in the square of a long line.
+    lines: list[tuple[float, _Chain]] = [(0.0, None)] if parts else []
     for part, weight in zip(parts, weights, strict=True):
-        longer = [
-            (score + weight * rendered.score / total, (*chosen, rendered))
+        longer: list[tuple[float, _Chain]] = [
+            (score + weight * rendered.score / total, (chosen, rendered))
             for score, chosen in lines
             for rendered in part.renderings[:count]
         ]
         lines = sorted(longer, key=lambda line: -line[0])[:count]
     glues = [part.segment.glue for part in parts]
-    return [_joined(score, chosen, glues) for score, chosen in lines]
+    return [_joined(score, _in_order(chosen), glues) for score, chosen in lines]
+
+
+_Chain: TypeAlias = "tuple[_Chain, Rendered] | None"
+
+
+def _in_order(chain: _Chain) -> list[Rendered]:
+    links = []
+    while chain:
+        chain, link = chain
+        links.append(link)
+    return links[::-1]
 
 
 def _joined(score: float, chosen: Sequence[Rendered], glues: Sequence[str]) -> Rendered:

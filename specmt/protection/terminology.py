@@ -8,7 +8,6 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
 
 from specmt.corpus import read_lines
 from specmt.errors import InputError
@@ -19,8 +18,10 @@ class Terminology:
 
     def __init__(self, entries: Iterable[tuple[str, str]]) -> None:
         self.targets = dict(entries)
-        spelt = {_spelling(term, form): target for term, target in self.targets.items() for form in ("NFC", "NFD")}
-        spelt |= self.targets
+        # Text that looks alike may be written in either form; the file's own spelling comes first.
+        composed = {unicodedata.normalize("NFC", term): target for term, target in self.targets.items()}
+        decomposed = {unicodedata.normalize("NFD", term): target for term, target in self.targets.items()}
+        spelt = composed | decomposed | self.targets
         longest_first = sorted(spelt, key=len, reverse=True)
         self.pattern = "|".join(whole_word(term, _either_case(term)) for term in longest_first)
         self._by_form = {form: target for term, target in spelt.items() for form in forms(term)}
@@ -39,10 +40,6 @@ def whole_word(word: str, pattern: str) -> str:
     """`pattern`, which matches `word`, where that is no part of a longer word or number."""
     before = r"(?<!\w)(?<!\d[.,:/])" if word[0].isdecimal() else r"(?<!\w)"
     return before + pattern + (r"(?!\w|[.,:/]\d)" if word[-1].isdecimal() else r"(?!\w)")
-
-
-def _spelling(term: str, form: Literal["NFC", "NFD"]) -> str:
-    return unicodedata.normalize(form, term)
 
 
 def forms(term: str) -> tuple[str, str]:
