@@ -286,6 +286,7 @@ def test_too_little_memory_is_one_line_and_what_was_done_is_kept(kilobytes: int)
         (("translate", "--threads", 10**20), 2, "--threads"),
         (("translate", "--strategy", "ar", "--relaxed"), 2, "need --strategy spec"),
         (("explain", "--strategy", "replay", "--draft-length", 2, "Ein Hund"), 2, "need --strategy spec"),
+        (("translate", "--replay-window", 8), 2, "need --strategy replay or --reproducible"),
         (("translate", "--engine", "onnx", "--precision", "bf16"), 2, "--precision bf16: the onnx engine"),
         (("translate", "-o", "/none/out.en"), 1, "/none/out.en: cannot be written: no such file or directory"),
     ],

@@ -60,9 +60,18 @@ def settings_of(
 
 
 def with_replay(
-    settings: DecodingSettings, window: int | None, group: int | None, reproducible: bool = False
+    settings: DecodingSettings, window: int | None, group: int | None, reproducible: bool = False, by_line: bool = False
 ) -> DecodingSettings:
-    """`settings` with what was given of `--replay-window`, `--replay-group` and `--reproducible`."""
+    """`settings` with what was given of `--replay-window`, `--replay-group` and `--reproducible`.
+
+    Args:
+        by_line: whether lines can ask to be reproducible, each for itself.
+
+    Raises:
+        UsageError: a window or group, and nothing that is decoded reproducibly.
+    """
+    if (window or group) and not (settings.strategy == "replay" or reproducible or by_line):
+        raise UsageError("--replay-window and --replay-group need --strategy replay or --reproducible")
     return replace(
         settings,
         replay_window=window or settings.replay_window,
