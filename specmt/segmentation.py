@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-import sentencex
+from specmt.sentences import sentences_of
 
 _BLOCK = 100_000
 """Characters that are searched for sentence ends at a time: lines without end stay cheap."""
@@ -64,8 +64,7 @@ class Segmenter:
         """Sentences with the white space behind them, which together are the line."""
         for paragraph in line.splitlines(keepends=True) if "\n" in line else [line]:
             for block in _blocks(paragraph):
-                sentences = sentencex.segment(self._language, block)
-                yield from _ended(sentences) if "".join(sentences) == block else [block]
+                yield from _ended(sentences_of(self._language, block))
 
     def _fitting(self, text: str) -> Iterator[tuple[str, list[int]]]:
         """Parts of a sentence that fit into the model, which together are the sentence, and their ids."""

@@ -10,7 +10,9 @@ from scripted import SENTENCES, tiny_vocabulary
 from specmt.segmentation import Segment, Segmenter, whole
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
-german = st.lists(st.sampled_from([*SENTENCES, "Ja", "z. B.", "…", "Wie?", "\n", " ", "Dr."]), max_size=8).map(" ".join)
+german = st.lists(
+    st.sampled_from([*SENTENCES, "Ja", "z. B.", "…", "Wie?", "\n", " ", "Dr.", "am", "3.", "-"]), max_size=8
+).map(" ".join)
 
 
 def letters(line: str) -> list[int]:
@@ -63,6 +65,18 @@ def test_splitting_a_segment_again_changes_nothing(line: str) -> None:
         ("Das kostet z. B. 3.000 Euro.", ["Das kostet z. B. 3.000 Euro."]),
         ("„Komm!“, sagte er.", ["„Komm!“, sagte er."]),
         ("Eins\nzwei", ["Eins", "zwei"]),
+        (
+            "Im 20. Jahrhundert lebte er. Der 3. Platz ist frei.",
+            ["Im 20. Jahrhundert lebte er.", "Der 3. Platz ist frei."],
+        ),
+        ("Er kommt am 3. Wir auch. Satz 1. Danach", ["Er kommt am 3.", "Wir auch.", "Satz 1.", "Danach"]),
+        ("Er hat Zimmer 12. Peter nicht.", ["Er hat Zimmer 12.", "Peter nicht."]),
+        ("Am 24. Dez. war es kalt.", ["Am 24. Dez. war es kalt."]),
+        ("1. FC Köln", ["1. FC Köln"]),
+        ("1. Öffnen Sie die Tür. 2. Schließen", ["1. Öffnen Sie die Tür.", "2. Schließen"]),
+        ("Wie alt bist du? 12. Und du?", ["Wie alt bist du?", "12.", "Und du?"]),
+        ("Dipl.-Ing. Meier, inkl. Hund, im 19. Jh. war", ["Dipl.-Ing. Meier, inkl. Hund, im 19. Jh. war"]),
+        ("Im 19. Jh. Das war", ["Im 19. Jh.", "Das war"]),
     ],
 )
 def test_sentences_end_where_a_reader_ends_them(line: str, expected: list[str]) -> None:

@@ -1,0 +1,96 @@
+"""Where the sentences of a text end: what `sentencex` finds, mended where German says otherwise.
+
+In German a number with a full stop is an ordinal, and the noun behind it has a capital: "im 20. Jahrhundert".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import sentencex
+
+_TAIL = 60
+"""Characters at a sentence's end that say whether it goes on."""
+_NUMBER_ALONE = re.compile(r"\s*\d{1,3}\.\s*")
+_NEXT_NUMBER = re.compile(r"(?<=[.!?])[\"'“”»«)]*\s+(\d{1,3}\.\s*)$")
+"""The number of what follows, behind the end of a sentence."""
+_ORDINAL = re.compile(r"(?:^|(?P<before>\b[^\W\d_]+)\s+|[^\d.,:\s]\s*)\d{1,3}\.\s*$")
+_BEFORE_ORDINALS = re.compile(
+    r"[dD](?:er|ie|as|en|em|es)|(?:[iI]|[aA]|[vV]o|[zZ]u|[bB]ei)m|[zZ]ur|[aA]b|[bB]is|[sS]eit|[vV]or|[nN]ach|[jJ]ede[rnms]?"
+    r"|(?:[mM]ein|[dD]ein|[sS]ein|[iI]hr|[uU]nser|[eE]uer|[kK]?ein)(?:e[rnms]?)?|[uU]nd|[oO]der"
+)
+_COUNTED = re.compile(
+    r"(?:Jan|Feb|Mrz|Apr|Jun|Jul|Aug|Sept?|Okt|Nov|Dez|Jhd?|Aufl|FC|Advent|Weltkrieg|Jahrhundert|Jahrtausend|Lebensjahr"
+    r"|Auflage|Bundesliga|Liga|Klasse|Etage|Stock|Platz|Tag|Mal|Geburtstag|Spieltag|Bezirk|Semester|Quartal|Halbjahr"
+    r"|Kapitel|Runde|Minute)(?:e?s)?\b"
+)
+"""What stands behind ordinals, whatever stands before them."""
+_BEGINNINGS = re.compile(
+    r"(?:Ich|Du|Er|Sie|Es|Wir|Ihr|Man|Der|Die|Das|Dies(?:e[rnms]?)?|Ein(?:e[rnms]?)?|Mein(?:e[rnms]?)?|Sein(?:e[rnms]?)?"
+    r"|Unser(?:e[rnms]?)?|Kein(?:e[rnms]?)?|Und|Aber|Oder|Doch|Denn|Dann|Danach|Da|Dort|Hier|Jetzt|Heute|Morgen|Gestern"
+    r"|So|Wer|Was|Wie|Wo|Wann|Warum|Wenn|Weil|Als|Ob|Obwohl|In|Im|Am|An|Auf|Aus|Bei|Mit|Nach|Seit|Von|Vor|Zu|Für|Bis"
+    r"|Nur|Auch|Ja|Nein|Nicht|Leider|Bitte)\b"
+)
+"""Words that begin a sentence, and follow no ordinal."""
+_ABBREVIATION = re.compile(
+    r"(?:^|[\s(„\"-])(?:Hrn|Frl|Fr|Fa|Tel|inkl|exkl|max|min|Anm|Abb|Kap|Dipl|Ing|geb|gest|verh|zzgl|abzgl|ggf|evtl|vgl|bzw|ca)\.\s*$"
+)
+"""What ends no sentence."""
+_SHORTENED = re.compile(r"\b(?:Jan|Feb|Mrz|Apr|Aug|Sept?|Okt|Nov|Dez|Jhd?|Aufl|Std|Min|Sek|Mio|Mrd|Nr|Str)\.\s*$")
+"""What ends one at times."""
+
+
+def sentences_of(language: str, text: str) -> list[str]:
+    """The sentences of a text, which together are the text.
+
+    Args:
+        language: ISO 639-1.
+    """
+    found = sentencex.segment(language, text)
+    if "".join(found) != text:
+        return [text]
+    return list(_joined(list(_numbered(found)))) if language == "de" else found
+
+
+def _numbered(sentences: Sequence[str]) -> Iterator[str]:
+    """Sentences, without the numbers of those that follow them: those stand alone."""
+    for sentence in sentences:
+        number = _NEXT_NUMBER.search(sentence, max(0, len(sentence) - _TAIL))
+        if number:
+            yield sentence[: number.start(1)]
+        yield number.group(1) if number else sentence
+
+
+def _joined(sentences: Sequence[str]) -> Iterator[str]:
+    """Sentences, those together that were cut at an ordinal or an abbreviation."""
+    parts: list[str] = []
+    tail = ""
+    for sentence in sentences:
+        if parts and not _goes_on(tail, sentence):
+            yield "".join(parts)
+            parts.clear()
+            tail = ""
+        parts.append(sentence)
+        tail = (tail + sentence)[-_TAIL:]
+    if parts:
+        yield "".join(parts)
+
+
+def _goes_on(tail: str, following: str) -> bool:
+    """Whether what ends in `tail` goes on with what follows."""
+    front = following.lstrip()
+    first = front[:1]
+    if first == "-" and len(front) == len(following) and not tail[-1:].isspace():
+        return True
+    if _ABBREVIATION.search(tail) or (first.islower() and _SHORTENED.search(tail)):
+        return True
+    if not first.isalpha() or _BEGINNINGS.match(front):
+        return False
+    if _NUMBER_ALONE.fullmatch(tail):
+        return True
+    ordinal = _ORDINAL.search(tail)
+    if ordinal is None:
+        return False
+    before = ordinal["before"]
+    return bool(_COUNTED.match(front) or (before and _BEFORE_ORDINALS.fullmatch(before)))
