@@ -51,14 +51,14 @@ class BuildNative(build_ext):
         # As `native_library` computes it, which takes no library of other sources.
         digest = sha256(b"".join(path.read_bytes() for path in [*map(Path, SOURCES), *HEADERS])).hexdigest()
         for level, flags in LEVELS.items():
-            compiler = shlex.split(os.environ.get("CXX") or "c++")
-            command = [*compiler, *FLAGS, *flags, f'-DSPECMT_SOURCES="{digest}"', *SOURCES]
             target = folder / f"specmt-{level}.so"
             target.unlink(missing_ok=True)
             try:
+                compiler = shlex.split(os.environ.get("CXX") or "c++")
+                command = [*compiler, *FLAGS, *flags, f'-DSPECMT_SOURCES="{digest}"', *SOURCES]
                 subprocess.run([*command, "-o", f"{target}.new"], check=True)
                 Path(f"{target}.new").replace(target)
-            except (OSError, subprocess.CalledProcessError) as error:
+            except (OSError, ValueError, subprocess.CalledProcessError) as error:
                 sys.stderr.write(f"specmt: the native engine ({level}) is left out: {error}\n")
 
     def get_outputs(self) -> list[str]:

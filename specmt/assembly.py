@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import TypeAlias
 
 from specmt.decoding import Hypothesis, Iteration, ReplayCounts, Request, length_normalised
@@ -49,15 +50,22 @@ def _as_it_is(segment: Segment) -> str:
 
 
 def translated(
-    segment: Segment, hypotheses: Sequence[Hypothesis], length_penalty: float, vocabulary: AnyVocabulary
+    segment: Segment, hypotheses: Sequence[Hypothesis], count: int, length_penalty: float, vocabulary: AnyVocabulary
 ) -> Part:
-    """A segment with its hypotheses, best first, as text."""
+    """A segment with the best `count` of its hypotheses as text; what says nothing only where none says anything."""
     symbols = _symbols(segment, vocabulary)
-    renderings = tuple(
+    renderings = (
         _rendered(hypothesis, symbols, length_penalty, vocabulary, _as_it_is(segment)) for hypothesis in hypotheses
     )
+    first = next(renderings)
+    said = (rendered for rendered in chain([first], renderings) if LineWarning.EMPTY not in rendered.warnings)
     best = hypotheses[0]
-    return Part(segment, renderings, tuple(best.iterations), best.replay if best.replay.replays else None)
+    return Part(
+        segment,
+        tuple(islice(said, count)) or (first,),
+        tuple(best.iterations),
+        best.replay if best.replay.replays else None,
+    )
 
 
 def _symbols(segment: Segment, vocabulary: AnyVocabulary) -> list[str]:

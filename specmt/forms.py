@@ -38,9 +38,9 @@ class Form:
         """`lines_each` lines with their ends."""
         if self.format is OutputFormat.jsonl:
             return self._jsonl(translation)
-        # A blank line has no alternatives, but takes as many lines as any other: nothing may shift.
-        blank = Alternative("", 0.0)
-        alternatives = [*(translation.n_best or (_best(translation),)), *[blank] * self.n_best][: self.n_best]
+        # A line with fewer alternatives takes as many lines as any other: nothing may shift.
+        missing = Alternative("", -math.inf if translation.n_best else 0.0)
+        alternatives = [*(translation.n_best or (_best(translation),)), *[missing] * self.n_best][: self.n_best]
         lines = (
             self._text(alternatives) if self.format is OutputFormat.text else self._fairseq(translation, alternatives)
         )

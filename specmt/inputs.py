@@ -67,7 +67,10 @@ def jsonl_parser(name: str, replace_errors: bool = False) -> LineParser:
             record = json.loads(text, parse_constant=_no_number, parse_float=_finite)
             _check_depth(record, text)
         except (ValueError, RecursionError) as error:
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else "too deep or too large"
+            reason = "too deep or too large"
+            if isinstance(error, json.JSONDecodeError):
+                column = f", column {error.colno}" if error.doc == text else ""  # of a number only that is known
+                reason = f"{error.msg.removesuffix(' at')}{column}"
             raise InputError(f"{place}: not JSON ({reason}); each line must be an object with a `source`") from None
         if not isinstance(record, dict) or not isinstance(record.get("source"), str):
             raise InputError(f"{place}: not an object with a text in `source`")

@@ -195,8 +195,8 @@ def _begun(path: Path, beside: Path, options: Mapping[str, Any], source: Path | 
         options_before, input_before = dict(before["options"]), before["input"]
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(f"{beside}: damaged; remove it and {path.name} to begin anew") from None
-    for key in sorted(options_before.keys() | now["options"].keys()):
-        old, new = options_before.get(key), now["options"].get(key)
+    for key in sorted(options_before.keys() | now["options"].keys(), key=lambda key: (key != "strategy", key)):
+        old, new = (_shown(options.get(key)) for options in (options_before, now["options"]))
         if old != new:
             raise InputError(
                 f"{path}: was begun with {key} {old}, this run has {new}: use the same, or remove it and {beside.name}"
@@ -208,6 +208,10 @@ def _begun(path: Path, beside: Path, options: Mapping[str, Any], source: Path | 
             f"{source or 'standard input'}: not what {path.name} was begun from; remove {path.name} and {beside.name}"
         )
     return now
+
+
+def _shown(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _fingerprint(source: Path | None) -> dict[str, Any] | None:
@@ -227,7 +231,7 @@ def _begins_with(source: Path, before: Mapping[str, Any]) -> bool:
         return True
     with source.open("rb") as stream:
         stream.seek(size - 1)
-        return stream.read(1) == b"\n"
+        return stream.read(1) == b"\n" or stream.read(2).startswith((b"\n", b"\r\n"))
 
 
 def _digest(path: Path, size: int) -> str:

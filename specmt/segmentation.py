@@ -115,8 +115,8 @@ def whole(line: str, encode: Callable[[str], list[int]]) -> list[Segment]:
 
 
 def _glue(between: str) -> str:
-    """What to put between two translations for what stands between the sources: a line feed, a blank or nothing."""
-    return "\n" if "\n" in between else " " if between else ""
+    """What to put between two translations for what stands between the sources: line feeds, a blank or nothing."""
+    return "\n" * between.count("\n") or (" " if between else "")
 
 
 def _blocks(text: str) -> Iterator[str]:

@@ -25,7 +25,7 @@ from specmt.decoding import (
 from specmt.engines.base import AnyEngine
 from specmt.errors import InputError, UsageError
 from specmt.guards import repeats
-from specmt.inputs import InputLine, ReproducibleLine
+from specmt.inputs import InputLine, ReproducibleLine, is_text
 from specmt.line_alignment import LineAligner
 from specmt.segmentation import Segment, Segmenter, whole
 from specmt.settings import BATCH_SIZE, DecodingSettings
@@ -128,13 +128,14 @@ class Translator:
             settings: how to decode; without them, as the command does without options (`tuned.default_settings`).
 
         Raises:
+            InputError: a line that is no text, or cannot be decoded as `settings` say.
             TypeError: one text, whose characters are no lines.
             UsageError: settings that make no sense, or a batch of no lines.
         """
-        if isinstance(lines, str):
+        if isinstance(lines, str | bytes):
             raise TypeError("translate() takes lines, not one text: translate([text], …)")
         _check_sizes(batch_size)
-        settings = settings or default_settings(self)
+        settings = default_settings(self) if settings is None else settings
         unread = iter(lines)
         window = look_ahead(batch_size)
         yield from self.translate_chunks(iter(lambda: list(islice(unread, window)), []), settings, batch_size)
@@ -161,7 +162,7 @@ class Translator:
             requests = [
                 request
                 for index, text in enumerate(chunk, start=first)
-                for request in board.open(index, _checked_line(index, _input_line(text), settings))
+                for request in board.open(index, _checked_line(index, _input_line(index, text), settings))
             ]
             first += len(chunk)
             yield from self._ready(board, settings)
@@ -258,7 +259,7 @@ class Translator:
             return self._request(number, segment, settings.guards, reproducible)
 
         def part(segment: Segment, hypotheses: Sequence[Hypothesis]) -> Part:
-            return translated(segment, hypotheses[: settings.n_best], settings.length_penalty, self.vocabulary)
+            return translated(segment, hypotheses, settings.n_best, settings.length_penalty, self.vocabulary)
 
         return Board(self._segments(settings, part_of), request, part, first)
 
@@ -375,7 +376,9 @@ def _check_sizes(batch_size: int, max_batch_tokens: int | None = None) -> None:
         raise UsageError("--batch-size and --max-batch-tokens are at least 1")
 
 
-def _input_line(line: str) -> InputLine:
+def _input_line(index: int, line: object) -> InputLine:
+    if not (isinstance(line, str) and is_text(line)):
+        raise InputError(f"line {index + 1}: not a text of whole characters")
     return InputLine(line, options={"reproducible": True} if isinstance(line, ReproducibleLine) else {})
 
 

@@ -81,6 +81,12 @@ def test_a_list_of_alternatives_has_the_translation_even_where_nothing_was_decod
     assert record["n_best"] == [{"translation": "5", "score": 0.0}]
 
 
+def test_an_alternative_that_is_missing_is_worse_than_any() -> None:
+    form = Form(OutputFormat.text, VOCABULARY, n_best=2, scores=True)
+    assert form.render(replace(PLAIN, n_best=(Alternative("A man", -1.0),))) == "-1.0000\tA man\n-inf\t\n"
+    assert form.render(BLANK) == "0.0000\t\n" * 2
+
+
 def test_fields_that_utf8_cannot_hold_pass_through_escaped() -> None:
     line = Form(OutputFormat.jsonl, VOCABULARY).render(replace(PLAIN, fields={"id": "\ud83d"}))
     assert json.loads(line.encode())["id"] == "\ud83d"

@@ -20,7 +20,7 @@ from specmt.errors import InputError, ReaderGoneError
 from specmt.outputs import Output, Resumable, resumable_file, whole_file
 from specmt.streams import LineStream
 
-OPTIONS = {"beam": 1, "format": "text"}
+OPTIONS = {"beam": 1, "format": "text", "strategy": "ar"}
 
 
 def resume(
@@ -75,7 +75,16 @@ def test_a_run_that_ended_goes_on_where_the_input_has_grown(tmp_path: Path) -> N
     assert resume(target, ["a\n", "b\n", "c\n"], source=source) == 3
 
 
-@pytest.mark.parametrize("changed", [b"1\nX\n", b"1\n", b"", b"1\n2\n3"])
+@pytest.mark.parametrize("ended", [b"\n3\n", b"\r\n3\n"])
+def test_the_last_line_may_have_had_no_end(tmp_path: Path, ended: bytes) -> None:
+    source, target = tmp_path / "in.de", tmp_path / "out.en"
+    source.write_bytes(b"1\n2")
+    resume(target, ["a\n", "b\n"], source=source)
+    source.write_bytes(b"1\n2" + ended)
+    assert resume(target, ["a\n", "b\n", "c\n"], source=source) == 2
+
+
+@pytest.mark.parametrize("changed", [b"1\nX\n", b"1\n", b"", b"1\n23"])
 def test_another_input_is_refused(tmp_path: Path, changed: bytes) -> None:
     source, target = tmp_path / "in.de", tmp_path / "out.en"
     source.write_bytes(b"1\n2" if changed.endswith(b"3") else b"1\n2\n")
@@ -91,6 +100,8 @@ def test_other_options_are_refused_by_name(tmp_path: Path) -> None:
     resume(target, ["a\n"])
     with pytest.raises(InputError, match=r"out\.en: was begun with beam 1, this run has 5"):
         resume(target, ["b\n"], options={**OPTIONS, "beam": 5})
+    with pytest.raises(InputError, match=r"with strategy ar, this run has spec"):
+        resume(target, ["b\n"], options={**OPTIONS, "strategy": "spec", "beta": 3})
     assert target.read_bytes() == b"a\n"
 
 

@@ -25,7 +25,7 @@ from scripted import (
 )
 
 from specmt.engines.torch_engine import TorchEngine
-from specmt.errors import UsageError
+from specmt.errors import InputError, UsageError
 from specmt.guards import LineWarning
 from specmt.settings import DecodingSettings
 from specmt.translation import Translation
@@ -211,6 +211,21 @@ def test_n_best_alternatives_are_sorted_and_the_translation_is_the_first() -> No
     scores = [alternative.score for alternative in translation.n_best]
     assert scores == sorted(scores, reverse=True)
     assert len({alternative.text for alternative in translation.n_best}) == 3
+
+
+def test_an_alternative_that_says_nothing_is_left_out_where_another_says_something() -> None:
+    nothing_first = ScriptedEngine(length=lambda source: 0)
+    translator = scripted_translator(nothing_first)
+    (translation,) = translator.translate([SENTENCES[0]], replace(AR, beam=4, n_best=3, guards=True))
+    texts = [alternative.text for alternative in translation.n_best]
+    assert len(texts) == 3 and "" not in texts and SENTENCES[0] not in texts
+    assert translation.text == texts[0] and not translation.warnings
+
+
+@pytest.mark.parametrize("wrong", [b"ein", None, 3, "half \ud800"])
+def test_what_is_no_text_is_named(wrong: str) -> None:
+    with pytest.raises(InputError, match="line 2: not a text"):
+        translate(["ein", wrong])
 
 
 def test_a_narrower_n_best_is_the_head_of_a_wider_one() -> None:

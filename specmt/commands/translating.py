@@ -120,7 +120,7 @@ def _options_that_matter(
         "specmt": __version__,
         "model": translator.model_digest,
         "engine": translator.engine.name,
-        **decoding,
+        **{"alignment" if name == "align" else name.replace("_", "-"): value for name, value in decoding.items()},
         "input-format": streams.input_format,
         "format": form.format,
         "scores": form.scores,

@@ -55,7 +55,12 @@ def tune(
     requests = tuning.requests_of(translator, lines) if lines is not None else tuning.made_up_requests(translator)
     found = tuning.tune(translator.engine, requests, _emission(translator, model, source, lines), rounds)
     key = tuned.Key.here(model.digest, translator.engine.name)
-    path = tuned.store(key, tuned.Tuned(found.best.draft_length, found.rows))
+    try:
+        path = tuned.store(key, tuned.Tuned(found.best.draft_length, found.rows))
+    except InputError:
+        if output_format is ReportFormat.text:
+            typer.echo(_table(found))  # what was measured need not be lost
+        raise
     if output_format is ReportFormat.json:
         result = {**found.to_json(), "engine": key.engine, "cpu": key.cpu, "model": key.model, "kept_in": str(path)}
         typer.echo(json.dumps(result, ensure_ascii=False, indent=2))

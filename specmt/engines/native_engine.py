@@ -395,5 +395,5 @@ def read_ranges(path: Path) -> dict[str, tuple[float, float]]:
         if not all(-_LARGEST <= low <= high <= _LARGEST for low, high in ranges.values()):
             raise ValueError
         return ranges
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         raise BundleError(f"{path}: missing or damaged; `specmt export {path.parent}` writes it") from None
