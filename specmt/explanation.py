@@ -155,6 +155,9 @@ def pieces(ids: Iterable[int], vocabulary: AnyVocabulary) -> tuple[str, ...]:
 # -- how it looks
 
 _LABEL_WIDTH = 15
+_LEAST_ROOM = 16
+NARROWEST = _LABEL_WIDTH + _LEAST_ROOM
+"""Cells that a picture needs; a narrower terminal wraps its lines."""
 _GAP = 2
 _MARKS = {"accepted": Text("✓", "green"), "rejected": Text("✗", "bold red"), "unused": Text("·", "dim")}
 _ORIGIN_STYLES = {"accepted": "green", "recovered": "bold yellow", "bonus": "bold cyan"}
@@ -291,7 +294,7 @@ class _Grid:
 
 def _room(options: ConsoleOptions) -> int:
     """Cells beside the labels."""
-    return max(options.max_width - _LABEL_WIDTH, 16)
+    return max(options.max_width - _LABEL_WIDTH, _LEAST_ROOM)
 
 
 def _labelled(label: str) -> Text:

@@ -286,7 +286,7 @@ def test_too_little_memory_is_one_line_and_what_was_done_is_kept(kilobytes: int)
         (("translate", "--threads", 10**20), 2, "--threads"),
         (("translate", "--strategy", "ar", "--relaxed"), 2, "need --strategy spec"),
         (("explain", "--strategy", "replay", "--draft-length", 2, "Ein Hund"), 2, "need --strategy spec"),
-        (("translate", "--replay-window", 8), 2, "need --strategy replay or --reproducible"),
+        (("translate", "--replay-window", 8), 2, "need --strategy replay, or translate's --reproducible"),
         (("translate", "--engine", "onnx", "--precision", "bf16"), 2, "--precision bf16: the onnx engine"),
         (("translate", "-o", "/none/out.en"), 1, "/none/out.en: cannot be written: no such file or directory"),
     ],
@@ -301,6 +301,12 @@ def test_what_is_added_to_its_own_input_is_refused(tmp_path: Path) -> None:
     expected = "--output: standard output is the input"
     assert expected in failed(specmt("translate", limit=f"exec < {both} >> {both}"), 2)
     assert both.read_text(encoding="utf-8") == "Ein Hund.\n"
+
+
+def test_a_narrow_terminal_wraps_the_picture_and_nothing_is_cut() -> None:
+    command = ["env", "COLUMNS=20", *COMMAND, "explain", "Zwei Hunde rennen."]
+    picture = subprocess.run(command, capture_output=True, cwd=ROOT, check=True).stdout.decode()
+    assert "Zwei Hunde" in picture and "accepted" in picture and "Candidates" in picture
 
 
 def test_a_traceback_is_shown_to_who_asks() -> None:

@@ -90,4 +90,6 @@ def explain(
     if output_format is ReportFormat.json:
         typer.echo(json.dumps(explained.to_json(), ensure_ascii=False, indent=2))
     else:
-        Console().print(picture)
+        console = Console()
+        console.width = max(console.width, explanation.NARROWEST)
+        console.print(picture)

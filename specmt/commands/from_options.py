@@ -71,7 +71,7 @@ def with_replay(
         UsageError: a window or group, and nothing that is decoded reproducibly.
     """
     if (window or group) and not (settings.strategy == "replay" or reproducible or by_line):
-        raise UsageError("--replay-window and --replay-group need --strategy replay or --reproducible")
+        raise UsageError("--replay-window and --replay-group need --strategy replay, or translate's --reproducible")
     return replace(
         settings,
         replay_window=window or settings.replay_window,
