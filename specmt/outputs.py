@@ -14,8 +14,9 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from select import select
 from typing import Any
@@ -155,9 +156,24 @@ def resumable_file(path: Path, resumable: Resumable) -> Iterator[Output]:
             if begun is not None:
                 write_json(beside, begun)
             finished = _cut_to_records(stream, resumable.lines_each)
-        yield Output(stream, str(path), finished)
+        try:
+            yield Output(stream, str(path), finished)
+        except InputError:
+            with suppress(OSError):
+                _hold_to_finished(beside, resumable.source, _cut_to_records(stream, resumable.lines_each))
+            raise
         with _named(path):
             os.fsync(stream.fileno())
+
+
+def _hold_to_finished(beside: Path, source: Path | None, lines: int) -> None:
+    """A later run needs only the input's first `lines` as they were: what comes after them has to be mended."""
+    begun = json.loads(beside.read_text(encoding="utf-8"))
+    if source is None or begun["input"] is None or begun["input"] != _fingerprint(source):
+        return
+    with source.open("rb") as stream:
+        size = sum(len(line) for line in islice(stream, lines))
+    write_json(beside, {**begun, "input": {"bytes": size, "sha256": _digest(source, size)}})
 
 
 def _followed(path: Path) -> Path:
@@ -254,7 +270,7 @@ def _lock(stream: io.FileIO, path: Path) -> None:
 
 def _cut_to_records(stream: io.FileIO, lines_each: int) -> int:
     """Cut off what is behind the last complete record and stand there; how many records there are."""
-    lines, end, place = 0, 0, 0
+    lines, end, place = 0, 0, stream.seek(0)
     while data := stream.read(_CHUNK):
         start = 0
         while (found := data.find(b"\n", start)) >= 0:

@@ -84,6 +84,38 @@ def test_the_last_line_may_have_had_no_end(tmp_path: Path, ended: bytes) -> None
     assert resume(target, ["a\n", "b\n", "c\n"], source=source) == 2
 
 
+def stopped(target: Path, source: Path, changed: bytes | None = None) -> None:
+    """A run that writes two records, then meets a line that cannot be read; meanwhile the input may change."""
+    with resumable_file(target, Resumable(1, OPTIONS, source)) as output:
+        output.write("a\n")
+        output.write("b\n")
+        if changed is not None:
+            source.write_bytes(changed)
+        raise InputError("line 3: wrong")
+
+
+@pytest.mark.parametrize("mended", [b"1\n2\n3\n", b"1\n2\n", b"1\n2\nThree\n4\n"])
+def test_what_comes_after_a_line_in_error_may_be_mended(tmp_path: Path, mended: bytes) -> None:
+    source, target = tmp_path / "in.de", tmp_path / "out.en"
+    source.write_bytes(b"1\n2\nX\n4\n")
+    with pytest.raises(InputError, match="line 3: wrong"):
+        stopped(target, source)
+    source.write_bytes(mended)
+    assert resume(target, ["a\n", "b\n", "c\n"], source=source) == 2
+    assert target.read_bytes() == b"a\nb\nc\n"
+
+
+@pytest.mark.parametrize("while_running", [b"0\n2\n3\n", None])
+def test_what_comes_before_a_line_in_error_may_not_change(tmp_path: Path, while_running: bytes | None) -> None:
+    source, target = tmp_path / "in.de", tmp_path / "out.en"
+    source.write_bytes(b"1\n2\nX\n")
+    with pytest.raises(InputError, match="line 3: wrong"):
+        stopped(target, source, while_running)
+    source.write_bytes(b"0\n2\n3\n")
+    with pytest.raises(InputError, match=r"in\.de: not what out\.en was begun from"):
+        resume(target, ["a\n", "b\n"], source=source)
+
+
 @pytest.mark.parametrize("changed", [b"1\nX\n", b"1\n", b"", b"1\n23"])
 def test_another_input_is_refused(tmp_path: Path, changed: bytes) -> None:
     source, target = tmp_path / "in.de", tmp_path / "out.en"
