@@ -50,9 +50,11 @@ class BuildNative(build_ext):
         folder.mkdir(parents=True, exist_ok=True)
         # As `native_library` computes it, which takes no library of other sources.
         digest = sha256(b"".join(path.read_bytes() for path in [*map(Path, SOURCES), *HEADERS])).hexdigest()
-        for level, flags in LEVELS.items():
-            target = folder / f"specmt-{level}.so"
+        targets = {level: folder / f"specmt-{level}.so" for level in LEVELS}
+        for target in targets.values():  # all at first: no interruption leaves builds of two versions
             target.unlink(missing_ok=True)
+        for level, flags in LEVELS.items():
+            target = targets[level]
             try:
                 compiler = shlex.split(os.environ.get("CXX") or "c++")
                 command = [*compiler, *FLAGS, *flags, f'-DSPECMT_SOURCES="{digest}"', *SOURCES]

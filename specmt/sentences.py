@@ -16,9 +16,11 @@ _NEXT_NUMBER = re.compile(r"(?<=[.!?])[\"'“”»«)]*\s+(\d{1,3}\.\s*)$")
 """The number of what follows, behind the end of a sentence."""
 _ORDINAL = re.compile(r"(?:^|(?P<before>\b[^\W\d_]+)\s+|[^\d.,:\s]\s*)\d{1,3}\.\s*$")
 _BEFORE_ORDINALS = re.compile(
-    r"[dD](?:er|ie|as|en|em|es)|(?:[iI]|[aA]|[vV]o|[zZ]u|[bB]ei)m|[zZ]ur|[aA]b|[bB]is|[sS]eit|[vV]or|[nN]ach|[jJ]ede[rnms]?"
-    r"|(?:[mM]ein|[dD]ein|[sS]ein|[iI]hr|[uU]nser|[eE]uer|[kK]?ein)(?:e[rnms]?)?|[uU]nd|[oO]der"
+    r"d(?:er|ie|as|en|em|es)|im|am|vom|zum|zur|beim|ab|bis|seit|vor|nach|und|oder|jede[rnms]?"
+    r"|(?:mein|dein|sein|ihr|unser|euer|ein|kein)(?:e[rnms]?)?",
+    re.IGNORECASE,
 )
+"""Words before an ordinal and its noun."""
 _COUNTED = re.compile(
     r"(?:Jan|Feb|Mrz|Apr|Jun|Jul|Aug|Sept?|Okt|Nov|Dez|Jhd?|Aufl|FC|Advent|Weltkrieg|Jahrhundert|Jahrtausend|Lebensjahr"
     r"|Auflage|Bundesliga|Liga|Klasse|Etage|Stock|Platz|Tag|Mal|Geburtstag|Spieltag|Bezirk|Semester|Quartal|Halbjahr"
@@ -33,7 +35,8 @@ _BEGINNINGS = re.compile(
 )
 """Words that begin a sentence, and follow no ordinal."""
 _ABBREVIATION = re.compile(
-    r"(?:^|[\s(„\"-])(?:Hrn|Frl|Fr|Fa|Tel|inkl|exkl|max|min|Anm|Abb|Kap|Dipl|Ing|geb|gest|verh|zzgl|abzgl|ggf|evtl|vgl|bzw|ca)\.\s*$"
+    r"(?:^|[\s(„\"-])(?:Hrn|Frl|Fr|Fa|Tel|inkl|exkl|max|min|Anm|Abb|Kap|Dipl|Ing|geb|gest|verh|zzgl|abzgl|ggf|evtl|vgl"
+    r"|bzw|ca)\.\s*$"
 )
 """What ends no sentence."""
 _SHORTENED = re.compile(r"\b(?:Jan|Feb|Mrz|Apr|Aug|Sept?|Okt|Nov|Dez|Jhd?|Aufl|Std|Min|Sek|Mio|Mrd|Nr|Str)\.\s*$")

@@ -82,6 +82,15 @@ def test_what_is_no_object_with_a_source_is_named(line: bytes) -> None:
         jsonl_parser("in.jsonl")(line + b"\n", 4)
 
 
+@pytest.mark.parametrize(
+    ("line", "where"),
+    [(b'{"source": "a\tb"}', "Invalid control character, column 14"), (b'{"source": NaN}', "NaN is no number")],
+)
+def test_where_a_line_is_no_json_is_told(line: bytes, where: str) -> None:
+    with pytest.raises(InputError, match=rf"line 4: not JSON \({where}\);"):
+        jsonl_parser("in.jsonl")(line, 4)
+
+
 def test_half_a_surrogate_pair_is_named_or_replaced() -> None:
     line = rb'{"source": "a\ud83db"}'
     with pytest.raises(InputError, match="line 1: `source` has half a surrogate pair"):

@@ -83,7 +83,9 @@ def test_iterations_go_on_until_so_many_rows_have_ended(folder: Path, draft_leng
     assert ended[1] and len(run.accepted[1]) == len(single[1].accepted[0])
 
 
-@pytest.mark.parametrize("entry", [[math.nan, math.nan], [-math.inf, math.inf], [5, -5], [-1e39, 1e39]], ids=str)
+@pytest.mark.parametrize(
+    "entry", [[math.nan, math.nan], [-math.inf, math.inf], [5, -5], [-1e39, 1e39], [0, 10**400]], ids=str
+)
 def test_ranges_that_are_none_are_refused(folder: Path, tmp_path: Path, entry: list[float]) -> None:
     ranges = json.loads((folder / "ranges.json").read_text())
     (tmp_path / "ranges.json").write_text(json.dumps({**ranges, next(iter(ranges)): entry}))

@@ -75,7 +75,7 @@ def test_a_run_that_ended_goes_on_where_the_input_has_grown(tmp_path: Path) -> N
     assert resume(target, ["a\n", "b\n", "c\n"], source=source) == 3
 
 
-@pytest.mark.parametrize("ended", [b"\n3\n", b"\r\n3\n"])
+@pytest.mark.parametrize("ended", [b"\n3", b"\n3\n", b"\r\n3\n"])
 def test_the_last_line_may_have_had_no_end(tmp_path: Path, ended: bytes) -> None:
     source, target = tmp_path / "in.de", tmp_path / "out.en"
     source.write_bytes(b"1\n2")

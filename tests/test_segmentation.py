@@ -97,6 +97,11 @@ def test_what_is_too_long_is_cut_at_clauses_else_words_else_anywhere(line: str, 
     assert split(line, 16) == expected
 
 
+def test_blank_lines_between_paragraphs_stay() -> None:
+    first, second = Segmenter("de", letters, 100).split("Ein Satz. \n\n\n\tZwei.")
+    assert (first.text, first.glue, second.text) == ("Ein Satz.", "\n\n\n", "Zwei.")
+
+
 def test_glue_is_what_stood_between() -> None:
     segments = Segmenter("de", letters, 4).split("abcdef\ngh ij")
     assert segments == [

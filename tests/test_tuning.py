@@ -315,6 +315,18 @@ def test_tune_prints_json_and_strict_translation_uses_the_length_unless_one_is_g
     assert drafted(bundle, "--strict") == [], "plain steps are faster here"
 
 
+def test_what_was_measured_is_shown_though_it_cannot_be_kept(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "specmt").write_text("a file where a folder should be")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    text = tmp_path / "text"
+    text.write_text("\n".join(SENTENCES))
+    done = CliRunner().invoke(app, ["tune", str(bundle), "--engine", "torch", "--source", str(text), "--rounds", "1"])
+    assert isinstance(done.exception, InputError)
+    assert "<- fastest" in done.stdout
+
+
 def test_tuning_changes_nothing_in_the_bundle(bundle: Path) -> None:
     before = {file.name: file.read_bytes() for file in bundle.iterdir()}
     run("tune", bundle, "--engine", "torch", "--rounds", 1)

@@ -177,8 +177,7 @@ def translate(
     translator = load(model, engine, device, precision, threads)
     strategy = _possible(strategy, translator, model)
     settings = settings_of(translator, strategy, draft_length, beta, tau, strict, beam, length_penalty, n_best)
-    by_line = input_format is InputFormat.jsonl
-    settings = with_replay(settings, replay_window, replay_group, reproducible, by_line)
+    settings = with_replay(settings, replay_window, replay_group, reproducible, input_format is InputFormat.jsonl)
     settings = replace(settings, split=split, max_source_tokens=max_source_tokens, guards=guards, align=alignment)
     settings = fastest(settings, translator) if draft_length is None else settings
     form = Form(output_format, translator.vocabulary, n_best, scores, alignment)
