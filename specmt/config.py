@@ -16,6 +16,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from specmt.errors import ConfigError
+from specmt.machine import usable_cores
 
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
@@ -201,10 +202,15 @@ class RuntimeConfig:
     """How training runs on this machine; changes nothing but speed and rounding."""
 
     threads: Positive = 2
-    """Cores used."""
+    """Cores used; at most those that there are."""
     bf16: bool = False
     """bfloat16 autocast: about twice as fast from width 256 up on processors that have it, slower below."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
+
+    @property
+    def cores(self) -> int:
+        """`threads`, as far as this process may use so many."""
+        return min(self.threads, usable_cores())
 
 
 @_section
@@ -296,6 +302,8 @@ def _contradictions(config: Config) -> Iterator[str]:
         yield "tokenizer.required_characters: no text has control characters or halves of a surrogate pair"
     if set(config.output) & set(_FAIRSEQ_READS):
         yield f"output: fairseq cannot work in a folder with {' or '.join(_FAIRSEQ_READS)} in its name"
+    if config.output.startswith(("~", "-")):
+        yield "output: ~ stands for no folder here, and fairseq takes a - for an option: write it out, or ./ before it"
     start, output = Path(config.start_from).resolve(), Path(config.output).resolve()
     if config.start_from and output in {start, *start.parents}:
         yield "start_from: must not be output, or in it: a run does not go on from itself"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -26,9 +25,6 @@ TARGET_COUNTS = "target_counts.json"
 _OF_A_RUN = {"tokenizer": TOKENIZER, "binarise": TARGET_COUNTS, "verifier": "verifier.pt", "drafter": "drafter.pt"}
 """What a later run takes of each stage."""
 
-_DAMAGED = (EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError, pickle.UnpicklingError)
-"""What readers of checkpoints, JSON and SentencePiece models raise."""
-
 
 class Earlier:
     """A run's folder, or a bundle's, whose weights are the 8-bit numbers that it translates with."""
@@ -40,6 +36,11 @@ class Earlier:
     @cached_property
     def _bundle(self) -> Bundle | None:
         return load_bundle(self.folder) if (self.folder / MANIFEST).is_file() else None
+
+    @property
+    def languages(self) -> tuple[str, str] | None:
+        """Source and target of a bundle; of a run they are not known."""
+        return (self._bundle.source_language, self._bundle.target_language) if self._bundle else None
 
     def check(self, wanted: VerifierConfig) -> None:
         """Refuse what a run cannot go on from, before it does anything.
@@ -78,7 +79,7 @@ class Earlier:
         (path,) = self.files(stage)
         try:
             yield path
-        except _DAMAGED as error:
+        except checkpoints.DAMAGED as error:
             raise TrainingError(f"start_from: {path}: damaged: {str(error) or type(error).__name__}") from None
 
     def files(self, stage: str) -> tuple[Path, ...]:

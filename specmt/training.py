@@ -143,6 +143,8 @@ class Pipeline:
         self.data.check()
         if self._earlier:
             self._earlier.check(self.config.verifier)
+            if (pair := self._earlier.languages) and pair != self.data.languages:
+                self.reporter.announce(f"start_from: {self.config.start_from} translates {' to '.join(pair)}")
         with exclusive(Path(self.config.output)):
             for stage in self.stages:
                 if only in {None, stage.name}:
@@ -152,7 +154,8 @@ class Pipeline:
     def _complete(self, stage: Stage, restart: bool) -> None:
         for needed in stage.needs:
             if not needed.is_done():
-                raise TrainingError(f"stage {stage.name} needs stage {needed.name}, which is not done")
+                why = f"which is not done, or what it read has changed since: run {needed.name} first, or all stages"
+                raise TrainingError(f"stage {stage.name} needs stage {needed.name}, {why}")
         stage.complete(self.reporter.announce, restart)
 
     @property
@@ -294,14 +297,11 @@ class Pipeline:
 
     def _train(self, stage: str, arguments: list[str], optimizer: OptimizerConfig, output: Path) -> None:
         """Train to the end, and write the average of the last checkpoints."""
-        log = Path(self.config.output) / "logs" / f"{stage}.log"
-        driver.run(
-            arguments,
-            self.config.runtime.threads,
-            log,
-            lambda progress: self.reporter.progress(stage, optimizer.max_updates, progress),
-        )
-        last = checkpoints.last_checkpoints(self._folder(stage) / "checkpoints", optimizer.average_checkpoints)
+        log, folder = Path(self.config.output) / "logs" / f"{stage}.log", self._folder(stage) / "checkpoints"
+        if checkpoints.last_update(folder) < optimizer.max_updates:  # else fairseq would make one more
+            updates, threads = optimizer.max_updates, self.config.runtime.cores
+            driver.run(arguments, threads, log, lambda progress: self.reporter.progress(stage, updates, progress))
+        last = checkpoints.last_checkpoints(folder, optimizer.average_checkpoints)
         checkpoints.write_average(last, output)
 
     def _export(self) -> None:
@@ -325,7 +325,7 @@ class Pipeline:
                 checkpoints.verifier_architecture(verifier),
                 DecodingDefaults(draft_length=1, beta=1, tau=0.0),
             )
-        return load_translator(bundle, threads=self.config.runtime.threads)
+        return load_translator(bundle, threads=self.config.runtime.cores)
 
     def _write_bundle(
         self, path: Path, weights: dict[str, Tensor], architecture: Architecture, decoding: DecodingDefaults
@@ -359,7 +359,7 @@ class Pipeline:
         """Score the exported bundle on validation lines, and write the finished bundle with its scores."""
         exported = load_bundle(self._folder("export") / "bundle")
         pairs = evenly_spread(self.data.validation_pairs(), EVALUATED_LINES)
-        translator = load_translator(exported.path, threads=self.config.runtime.threads)
+        translator = load_translator(exported.path, threads=self.config.runtime.cores)
         sources = [pair.source for pair in pairs]
         result = evaluate(
             translator,
@@ -369,7 +369,7 @@ class Pipeline:
             batch_size=1,
             repeats=1,
             report=self.reporter.announce,
-            threads=self.config.runtime.threads,
+            threads=self.config.runtime.cores,
         ).to_json()
         emission = counted_emission(translator, sources, "validation").to_json()
         self._make_way(exported)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -177,6 +178,7 @@ def test_the_last_checkpoints_are_chosen_by_update_and_averaged(tmp_path: Path) 
     found = [path.name for path in checkpoints.last_checkpoints(tmp_path, 2)]
     assert found == ["checkpoint_2_1100.pt", "checkpoint_last.pt"], "training ended between two intervals"
     save(1100, "checkpoint_last.pt")
+    assert checkpoints.last_update(tmp_path) == 1100
     chosen = checkpoints.last_checkpoints(tmp_path, 2)
     assert [path.name for path in chosen] == ["checkpoint_2_1000.pt", "checkpoint_2_1100.pt"]
     checkpoints.write_average(chosen, tmp_path / "average.pt")
@@ -188,6 +190,10 @@ def test_the_last_checkpoints_are_chosen_by_update_and_averaged(tmp_path: Path) 
     (tmp_path / "empty").mkdir()
     with pytest.raises(TrainingError, match="no checkpoint"):
         checkpoints.last_checkpoints(tmp_path / "empty", 2)
+    assert checkpoints.last_update(tmp_path / "empty") == 0
+    (tmp_path / "checkpoint_last.pt").write_text("x")
+    with pytest.raises(TrainingError, match=r"checkpoint_last\.pt: damaged \(.*--restart"):
+        checkpoints.last_update(tmp_path)
 
 
 @pytest.mark.parametrize("line", ["drafter: begins", "what stood there is now out/r[/v]/[bold]12", "x" * 200])
@@ -214,6 +220,16 @@ def test_a_failed_training_run_is_one_error_with_the_last_line_of_its_log(tmp_pa
     with pytest.raises(TrainingError, match=r"status [1-9].*run\.log"):
         driver.run(["--no-such-option"], 1, tmp_path / "run.log", lambda progress: None)
     assert "RuntimeError" in (tmp_path / "run.log").read_text()
+
+
+def test_of_a_failed_training_run_the_first_exception_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = "Traceback (most recent call last):\\n  File x\\n"
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nprintf '{trace}ValueError: the cause\\n\\n{trace}StopIteration\\n'\nexit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(TrainingError, match=r"status 1: ValueError: the cause \(log: "):
+        driver.run([], 1, tmp_path / "run.log", lambda progress: None)
 
 
 def test_positions_are_numbered_as_fairseq_numbers_them() -> None:

@@ -226,6 +226,11 @@ def test_a_finished_run_is_skipped_and_a_changed_setting_redoes_only_what_follow
     restored = specmt(*train_arguments(copy)).stderr.decode()
     assert "export: up to date" in restored and "evaluate: done" in restored
     assert (copy / "bundle" / "manifest.json").is_file()
+    average = copy / "drafter" / "drafter.pt"
+    weights = load(average)["model"]
+    average.unlink()  # as if killed before it was written
+    assert "drafter: done" in specmt(*train_arguments(copy)).stderr.decode()
+    torch.testing.assert_close(load(average)["model"], weights, rtol=0, atol=0)
     changed = specmt(*train_arguments(copy, "export.beta=2")).stderr.decode()
     assert "drafter: up to date" in changed and "export: done" in changed
     assert json.loads((copy / "bundle" / "manifest.json").read_text())["decoding"]["beta"] == 2
@@ -272,6 +277,9 @@ def test_a_bundle_can_be_trained_further(bundle: Path, tmp_path: Path) -> None:
     assert known == [["€"], []]
     given, refined = (tmp_path / "run" / stage / "train.de-en.en.bin" for stage in ("binarise", "refine"))
     assert given.read_bytes() == refined.read_bytes(), "references"
+    other = ("data.source_language=en", "data.target_language=de")
+    told = specmt(*train_arguments(tmp_path / "other", f"start_from={bundle}", *more, *other), "--stage=tokenizer")
+    assert f"start_from: {bundle} translates de to en" in told.stderr.decode()
     shutil.copytree(bundle, tmp_path / "calibrated")
     specmt("export", tmp_path / "calibrated", "--calibration", SMOKE / "test.de")
     again = specmt(*arguments[:-1], arguments[-1], f"--set=start_from={tmp_path / 'calibrated'}").stderr.decode()

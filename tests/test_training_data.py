@@ -135,11 +135,13 @@ def test_translations_of_different_corpora_never_have_one_name() -> None:
     entries = [
         *(CorpusConfig(path="a/b"), CorpusConfig(path="a_b"), CorpusConfig(path="a%2Fb")),
         *(CorpusConfig(path="a_b", skip=1), CorpusConfig(path="a_b", limit=1), CorpusConfig(path="a_b", swapped=True)),
+        *(CorpusConfig(path="я" * 60), CorpusConfig(path="я" * 61)),
     ]
     samples = [SampleConfig(), SampleConfig(limit=1)]
     names = [shards_of(entry, sample) for entry in entries for sample in samples]
     assert len(set(names)) == len(names)
     assert not any("/" in name for name in names)
+    assert max(map(len, names)) <= 255
 
 
 # -- going on from another run

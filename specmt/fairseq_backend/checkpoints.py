@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,11 +20,15 @@ from specmt.files import atomic_path
 from specmt.tensors import DRAFTER_OUTPUT, VERIFIER_OUTPUT, ids_name
 from specmt.vocabulary import UNK_ID
 
+DAMAGED = (EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError, pickle.UnpicklingError)
+"""What readers of checkpoints, JSON and SentencePiece models raise."""
+
 _EMBEDDINGS = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight"}
 """A verifier's matrices with a row for each token; they are one."""
 _OF_DRAFTED_TOKENS = {"bigram_right.weight"}
 """With a row for each token that a drafter can say."""
 _OF_TOKENS = _EMBEDDINGS | _OF_DRAFTED_TOKENS | {"bigram_left.weight"}
+_LAST = "checkpoint_last.pt"
 _INTERVAL_NAME = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 
 
@@ -33,15 +38,30 @@ def last_checkpoints(folder: Path, count: int) -> list[Path]:
     fairseq calls that one `checkpoint_last.pt`, and keeps it under a number as well only if an interval ends there.
 
     Raises:
-        TrainingError: there is none.
+        TrainingError: there is none, or the last one is damaged.
     """
     numbered = {int(match[1]): path for path in folder.iterdir() if (match := _INTERVAL_NAME.fullmatch(path.name))}
-    last = folder / "checkpoint_last.pt"
-    if last.is_file():
-        numbered.setdefault(load(last)["optimizer_history"][-1]["num_updates"], last)
+    if reached := last_update(folder):
+        numbered.setdefault(reached, folder / _LAST)
     if not numbered:
         raise TrainingError(f"{folder}: no checkpoint")
     return [numbered[update] for update in sorted(numbered)][-count:]
+
+
+def last_update(folder: Path) -> int:
+    """The update at which training can go on; 0 before its first checkpoint.
+
+    Raises:
+        TrainingError: that checkpoint is damaged.
+    """
+    last = folder / _LAST
+    if not last.is_file():
+        return 0
+    try:
+        return int(load(last)["optimizer_history"][-1]["num_updates"])
+    except DAMAGED as error:
+        why = f"{last}: damaged ({type(error).__name__})"
+        raise TrainingError(f"{why}; put an earlier one in its place, or train the stage anew with --restart") from None
 
 
 def load(path: Path) -> dict[str, Any]:

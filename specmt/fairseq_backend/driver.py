@@ -106,7 +106,8 @@ def run(arguments: list[str], threads: int, log: Path, report: Callable[[Progres
     """Run the trainer to its end, logging to a file; on any exception here the trainer is stopped and waited for.
 
     Raises:
-        TrainingError: fairseq failed; the message has the last line of its log, and says where that is.
+        TrainingError: fairseq failed; the message has the first exception of its log, or else the last line, and
+            says where that is.
     """
     environment = {**os.environ, **_KEEP_MEMORY, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "specmt.fairseq_backend.train", *arguments]
@@ -123,11 +124,14 @@ def run(arguments: list[str], threads: int, log: Path, report: Callable[[Progres
         )
         try:
             assert process.stdout is not None
-            last = "no output"
+            last, cause, in_traceback = "no output", "", False
             for line in process.stdout:
                 log_file.write(line)
                 log_file.flush()
                 last = line.strip() or last
+                if in_traceback and not line[0].isspace():
+                    cause, in_traceback = cause or last, False
+                in_traceback = in_traceback or line.startswith("Traceback ")
                 for progress in parse_progress(line):
                     report(progress)
             status = process.wait()
@@ -136,7 +140,7 @@ def run(arguments: list[str], threads: int, log: Path, report: Callable[[Progres
                 process.terminate()
                 process.wait()
     if status:
-        raise TrainingError(f"fairseq ended with status {status}: {last} (log: {log})")
+        raise TrainingError(f"fairseq ended with status {status}: {cause or last} (log: {log})")
 
 
 def parse_progress(line: str) -> Iterator[Progress]:
