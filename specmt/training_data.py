@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from urllib.parse import quote
 
 from specmt import corpus
 from specmt.bundle import TOKENIZER
@@ -22,8 +21,6 @@ from specmt.vocabulary import Vocabulary, required_pieces, train_vocabulary
 Ids = list[int]
 Encoded = list[tuple[Ids, Ids]]
 """Pairs as token ids without end-of-sentence."""
-_LONGEST_NAME = 150
-"""Characters: a file's name may have 255 bytes."""
 _HARDLY_LEARNED = 250
 """Sources of an epoch: of characters that were added to a pair, most of those in fewer were taken for one another."""
 
@@ -172,10 +169,8 @@ class TrainingData:
 
 def shards_of(entry: CorpusConfig, sample: SampleConfig) -> str:
     """A name for the translations of what a stage takes of a corpus: another one for anything else."""
-    swapped, path = ".swapped" if entry.swapped else "", quote(entry.path, safe="")
-    if len(path) > _LONGEST_NAME:
-        path = sha256(entry.path.encode()).hexdigest()
-    return f"{path}.{entry.skip}.{entry.limit}.{sample.limit}{swapped}"
+    taken = (entry.path, entry.skip, entry.limit, sample.limit, entry.swapped)
+    return sha256(repr(taken).encode()).hexdigest()  # a path may be longer than a file's name
 
 
 def _wrong_size(size: int, error: str) -> str:

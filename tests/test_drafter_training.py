@@ -216,7 +216,7 @@ def test_progress_is_read_from_fairseqs_log_and_nothing_else() -> None:
         assert list(driver.parse_progress(other)) == []
 
 
-def test_a_failed_training_run_is_one_error_with_the_last_line_of_its_log(tmp_path: Path) -> None:
+def test_a_failed_training_run_is_one_error_that_names_its_log(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"status [1-9].*run\.log"):
         driver.run(["--no-such-option"], 1, tmp_path / "run.log", lambda progress: None)
     assert "RuntimeError" in (tmp_path / "run.log").read_text()

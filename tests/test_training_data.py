@@ -131,6 +131,16 @@ def test_nothing_is_done_anew_for_another_spelling_of_the_same_corpora(
     assert told[1].startswith("binarise: inputs have changed")
 
 
+def test_a_stage_that_waits_for_one_whose_corpus_has_changed_says_so(
+    configured: Callable[..., Config], tmp_path: Path
+) -> None:
+    run(configured(), "tokenizer")
+    with (tmp_path / "train.tsv").open("a", encoding="utf-8") as stream:
+        stream.write("der Hund\tthe dog\n")
+    with pytest.raises(TrainingError, match=r"binarise needs .* tokenizer, .* or what it read has changed since"):
+        run(configured(), "binarise")
+
+
 def test_translations_of_different_corpora_never_have_one_name() -> None:
     entries = [
         *(CorpusConfig(path="a/b"), CorpusConfig(path="a_b"), CorpusConfig(path="a%2Fb")),
