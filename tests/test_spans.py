@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from specmt.errors import InputError, UsageError
 from specmt.protection.lines import ProtectedLine
-from specmt.protection.spans import Span, SpanFinder, lacking, source
+from specmt.protection.spans import _PATTERNS, Span, SpanFinder, lacking, source
 from specmt.protection.terminology import Terminology, read_terminology
 
 
@@ -152,6 +153,12 @@ def test_a_terminology_that_is_none_is_one_line(content: str, message: str, tmp_
     with pytest.raises(InputError) as caught:
         read_terminology(tmp_path / "t.tsv")
     assert message in str(caught.value) and str(tmp_path / "t.tsv") in str(caught.value)
+
+
+def test_no_group_is_repeated_possessively() -> None:
+    """That is wrong in some releases of Python, whichever runs the tests."""
+    for pattern in _PATTERNS.values():
+        assert not re.search(r"\)(?:[*+?]|\{[\d,]+\})\+", pattern)
 
 
 def test_a_kind_that_is_none_is_one_line() -> None:

@@ -16,7 +16,7 @@ _IN_URL = r"[^\s<>\"'{}|\\^`()]"
 _RAISED = r"[\u00b2\u00b3\u00b9\u2070-\u2079]"
 _FRACTION = r"[\u00bc-\u00be\u2150-\u215e]"
 _PATTERNS = {
-    "tag": r"<!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:-]*(?:\s(?>\"[^\"<]*\"|'[^'<]*'|[^<>])*+)?/?>",
+    "tag": r"<!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:-]*(?:\s(?>(?>\"[^\"<]*\"|'[^'<]*'|[^<>])*))?/?>",
     "url": (
         rf"(?:(?i:https?|ftp|file)://|(?i:www)\.)(?:{_IN_URL}|\({_IN_URL}*\)|\((?!{_IN_URL}*\)))*"
         rf"(?:(?![.,;:!?\[\]]){_IN_URL}|\({_IN_URL}*\))"
@@ -27,15 +27,19 @@ _PATTERNS = {
         r"|\{\s?[\w.\[\]#-]*(?:![rsa])?(?::[^{}\s]*)?\s?\}"
         r"|(?<![\d%])%(?:\(\w+\)|\d{1,3}\$)?[-+#0]{0,5}\d{0,4}(?:\.\d{1,4})?(?:ll?|h)?[sdifgGxXeEuco@](?!\w)(?:%%)?"
         r"|(?<![\w%])%[A-Z_][A-Z0-9_]*%|(?<![\w%])%\d+(?!\w)|\$[A-Za-z_]\w*|&(?:[A-Za-z]\w*|#\d+);"
-        r"|(?<![\w.,])\d++(?:[.,]\d++)*+%%|%%"
+        r"|(?<![\w.,])\d++(?>(?:[.,]\d++)*)%%|%%"
     ),
     "number": (
-        r"(?<![\w.,])(?:\d++(?:[.,:/]\d++)++[^\W\d_]{0,4}+"
+        r"(?<![\w.,])(?:\d++(?>(?:[.,:/]\d++)+)[^\W\d_]{0,4}+"
         rf"|\d++(?:{_FRACTION}|{_RAISED}++)?(?![.,:/]\d)|{_FRACTION})(?!\w)"
         r"(?:[ \u00a0]?[cdkm]?m[\u00b2\u00b3](?!\w))?"
     ),
 }
-"""What is found takes time in proportion to the line: no pattern begins anew within what another try has read."""
+"""What is found takes time in proportion to the line: no pattern begins anew within what another try has read.
+
+Groups are repeated in `(?>…)`, not by `*+` or `++`: those take in a part of one repetition too many in Python 3.11.2,
+that of Debian 12 (python/cpython#106052).
+"""
 _POSITIONAL = re.compile(r"%[-+#0]*\d*(?:\.\d+)?[a-zA-Z@]+(?:%%)?|\{\s?(?:[!:][^{}]*)?\}")
 """Placeholders that are told from others by their order alone."""
 _TRIGGER = re.compile(rf"[\d<@{{%$&]|{_FRACTION}|://|(?i:www)\.")
