@@ -141,17 +141,22 @@ void Network::decoder_layer(const DecoderLayer& layer, int index, const std::vec
   int span = layer.self.in.padded_outputs();
   float* wide = space.wide.get(size_t(all) * span);
   layer.self.in.write(bytes, all, wide);
+  space.readings.clear();
+  for (const Line& line : lines) space.readings.push_back({&line.row->layers[index], line.visible});
+  const auto attend_from = [&](int begin, int end) {
+    attend(&space.readings[begin], end - begin, wide + size_t(begin) * span, span, heads, width, layer.self.writes,
+           stride_, bytes + size_t(begin - first) * stride_, space);
+  };
+  // A row that sees no line behind its own attends while what it just wrote is near.
+  const bool in_turn = !lines.front().sees_what_follows();
   for (int begin = 0, end; begin < all; begin = end) {
     const Line& at = lines[begin];
     for (end = begin + 1; end < all && lines[end].follows(lines[end - 1]);) ++end;
     at.row->layers[index].write(at.position, end - begin, wide + size_t(begin) * span + width, span, width);
+    if (in_turn) attend_from(begin, end);
   }
+  if (!in_turn) attend_from(first, all);
   float* kept_x = x + size_t(first) * stride_;
-  space.readings.clear();
-  for (int line = first; line < all; ++line)
-    space.readings.push_back({&lines[line].row->layers[index], lines[line].visible});
-  attend(space.readings.data(), kept, wide + size_t(first) * span, span, heads, width, layer.self.writes, stride_,
-         bytes, space);
   add(layer.self.out, bytes, kept, layer.self.norm, pre_norm, kept_x);
 
   read(kept_x, kept, layer.cross.norm, pre_norm, layer.cross.reads, bytes, space);

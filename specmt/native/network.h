@@ -62,6 +62,7 @@ struct Line {
   int visible;
 
   bool follows(const Line& other) const { return row == other.row && position == other.position + 1; }
+  bool sees_what_follows() const { return visible > position + 1; }
 };
 
 // What a line of queries attends to: the first `visible` positions.
