@@ -3,87 +3,129 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specmt.decoding import Hypothesis, Iteration, Request, length_normalised
 from specmt.engines.base import AnyEngine, FloatArray, IntArray, step
 from specmt.vocabulary import EOS_ID
 
+_Number = TypeVar("_Number", np.int64, np.float32, np.float64)
 
-@dataclass
+
+class _Level(NamedTuple):
+    """Prefixes of the same length. Arrays of shape (sentences, beam), but for `rows`."""
+
+    rows: IntArray
+    """Where the sentences stood among those of the level before, shape (sentences,)."""
+    parents: IntArray
+    """Which of the sentence's prefixes there each one continues."""
+    ids: IntArray
+    """Their last tokens."""
+    log_probs: FloatArray
+    """Nats, of these tokens alone."""
+    totals: FloatArray
+    """Nats, of the whole prefixes."""
+
+    def of(self, rows: IntArray, chosen: NDArray[np.bool_], count: int) -> _Level:
+        """The sentences in `rows`, with the `count` prefixes that are chosen of each."""
+
+        def taken(values: NDArray[_Number]) -> NDArray[_Number]:
+            return values[rows][chosen].reshape(len(rows), count)
+
+        return _Level(rows, taken(self.parents), taken(self.ids), taken(self.log_probs), taken(self.totals))
+
+
 class _Search:
-    """One sentence's beam: `beam` live prefixes and the hypotheses that have ended."""
+    """Sentences that entered together: of each `beam` live prefixes, all equally long, and what has ended."""
 
-    request: Request
-    beam: int
-    length_penalty: float
+    def __init__(self, requests: Sequence[Request], beam: int) -> None:
+        self.live = list(range(len(requests)))
+        """Those that go on."""
+        self.ended: list[list[Hypothesis]] = [[] for _ in requests]
+        self._requests = requests
+        self._beam = beam
+        totals = np.full((len(requests), beam), -np.inf)
+        totals[:, 0] = 0.0  # all prefixes are alike at first: only one may live
+        nothing = np.zeros(totals.shape, dtype=np.int64)
+        self._levels = [
+            _Level(np.arange(len(requests)), nothing, np.full_like(nothing, EOS_ID), nothing.astype(np.float32), totals)
+        ]
 
-    def __post_init__(self) -> None:
-        self.prefixes: list[list[int]] = [[] for _ in range(self.beam)]
-        # All prefixes are alike at first: only one may live.
-        self.log_probs = np.full(self.beam, -np.inf, dtype=np.float64)
-        self.log_probs[0] = 0.0
-        self.token_log_probs: list[list[float]] = [[] for _ in range(self.beam)]
-        self.ended: list[Hypothesis] = []
-        self.done = False
+    @property
+    def last_ids(self) -> IntArray:
+        """The last token of each live prefix, shape (live sentences · beam,)."""
+        return self._levels[-1].ids.ravel()
 
-    def advance(self, ids: IntArray, log_probs: FloatArray) -> IntArray:
-        """Extend by candidates of shape (beam, width), width >= 2; the prefix each new one continues, shape (beam,)."""
-        totals = self.log_probs[:, None] + log_probs
-        order = np.argsort(-totals, axis=None, kind="stable")[: 2 * self.beam]
-        at_limit = len(self.prefixes[0]) + 1 >= self.request.max_tokens
-        live: list[tuple[int, int, float, float]] = []
-        for place, flat in enumerate(order.tolist()):
-            parent, column = divmod(flat, ids.shape[1])
-            token, total = int(ids[parent, column]), float(totals[parent, column])
-            log_prob = float(log_probs[parent, column])
-            if token == EOS_ID or at_limit:
-                # Only an end that is itself among the best counts.
-                if place < self.beam and np.isfinite(total) and len(self.ended) < self.beam:
-                    self._end([*self.prefixes[parent], token], total, [*self.token_log_probs[parent], log_prob])
-            elif len(live) < self.beam:
-                live.append((parent, token, total, log_prob))
-        self.done = at_limit or len(self.ended) == self.beam
-        if self.done:
-            return np.arange(self.beam)
-        self.prefixes = [[*self.prefixes[parent], token] for parent, token, _, _ in live]
-        self.token_log_probs = [[*self.token_log_probs[parent], log_prob] for parent, _, _, log_prob in live]
-        self.log_probs = np.array([total for _, _, total, _ in live])
-        return np.array([parent for parent, _, _, _ in live])
+    def advance(self, ids: IntArray, log_probs: FloatArray) -> tuple[IntArray, IntArray]:
+        """Extend all live prefixes by candidates.
 
-    def _end(self, ids: list[int], log_prob: float, token_log_probs: list[float]) -> None:
-        iterations = [Iteration(0, 0, (id_,)) for id_ in ids]
-        self.ended.append(Hypothesis(self.request, ids, log_prob, iterations, token_log_probs))
+        Args:
+            ids: shape (live sentences · beam, width), width >= 2; `log_probs` alike, nats.
 
-    def best(self) -> list[Hypothesis]:
-        """Ended hypotheses, best first."""
-        return sorted(
-            self.ended, key=lambda ended: -length_normalised(ended.log_prob, len(ended.ids), self.length_penalty)
-        )
+        Returns:
+            Which of the live sentences go on, and which prefix each of theirs continues, shape (sentences, beam).
+        """
+        beam = self._beam
+        best = self._best(ids, log_probs)
+        at_limit = np.array([self._requests[number].max_tokens <= len(self._levels) for number in self.live])
+        ends = (best.ids == EOS_ID) | at_limit[:, None]
+        # Only an end that is itself among the best counts.
+        self._end(best, *np.nonzero(ends[:, :beam] & np.isfinite(best.totals[:, :beam])))
+        full = np.array([len(self.ended[number]) == beam for number in self.live])
+        staying = np.flatnonzero(~(at_limit | full))
+        going = ~ends[staying]
+        self._levels.append(best.of(staying, going & (going.cumsum(axis=1) <= beam), beam))
+        self.live = [self.live[row] for row in staying.tolist()]
+        return staying, self._levels[-1].parents
+
+    def _best(self, ids: IntArray, log_probs: FloatArray) -> _Level:
+        """The 2 · beam best continuations of each sentence, best first."""
+        sentences = len(self.live)
+        totals = (self._levels[-1].totals.reshape(-1, 1) + log_probs).reshape(sentences, -1)
+        order = np.argsort(-totals, axis=1, kind="stable")[:, : 2 * self._beam]
+
+        def ordered(values: NDArray[_Number]) -> NDArray[_Number]:
+            return np.take_along_axis(values.reshape(sentences, -1), order, axis=1)
+
+        return _Level(np.arange(sentences), order // ids.shape[1], *(ordered(ids), ordered(log_probs), ordered(totals)))
+
+    def _end(self, best: _Level, rows: IntArray, places: IntArray) -> None:
+        """Take continuations as hypotheses: of the sentences in `rows` those at `places`."""
+        levels = [*self._levels[1:], best]
+        found = []
+        at_rows, at_places = rows, places
+        for level in reversed(levels):
+            at = (at_rows, at_places)
+            found.append((level.ids[at], level.log_probs[at]))
+            at_rows, at_places = level.rows[at_rows], level.parents[at]
+        ids, log_probs = (np.array(values[::-1]).T.tolist() for values in zip(*found, strict=True))
+        for place, row in enumerate(rows.tolist()):
+            request, ended = self._requests[self.live[row]], self.ended[self.live[row]]
+            if len(ended) < self._beam:
+                total = float(best.totals[row, places[place]])
+                iterations = [Iteration(0, 0, (id_,)) for id_ in ids[place]]
+                ended.append(Hypothesis(request, ids[place], total, iterations, log_probs[place]))
 
 
 def beam_search(
     engine: AnyEngine, requests: Sequence[Request], beam: int, length_penalty: float
 ) -> list[list[Hypothesis]]:
     """For each request, its (at most `beam`) best hypotheses, best first."""
-    searches = [_Search(request, beam, length_penalty) for request in requests]
-    live = searches
+    search = _Search(requests, beam)
     rows = engine.encode([request.source_ids for request in requests])
-    rows = engine.select(rows, np.repeat(np.arange(len(live)), beam))
-    while live:
-        last_ids = [prefix[-1] if prefix else EOS_ID for search in live for prefix in search.prefixes]
-        candidates = step(engine, rows, np.array(last_ids, dtype=np.int64), beta=2 * beam)
-        parents = []
-        for first in range(0, len(last_ids), beam):
-            span = slice(first, first + beam)
-            search = live[first // beam]
-            parents.append(first + search.advance(candidates.ids[span, 0], candidates.log_probs[span, 0]))
-        rows = engine.reorder(rows, np.concatenate(parents))
-        staying = np.flatnonzero([not search.done for search in live])
-        if len(staying) < len(live):
-            live = [live[place] for place in staying]
-            if live:
-                rows = engine.select(rows, (staying[:, None] * beam + np.arange(beam)).ravel())
-    return [search.best() for search in searches]
+    rows = engine.select(rows, np.repeat(np.arange(len(requests)), beam))
+    while search.live:
+        candidates = step(engine, rows, search.last_ids, beta=2 * beam)
+        staying, parents = search.advance(candidates.ids[:, 0], candidates.log_probs[:, 0])
+        if 0 < len(staying) < len(candidates.ids) // beam:
+            rows = engine.select(rows, (staying[:, None] * beam + np.arange(beam)).ravel())
+        if len(staying):
+            rows = engine.reorder(rows, (np.arange(len(staying))[:, None] * beam + parents).ravel())
+
+    def score(hypothesis: Hypothesis) -> float:
+        return length_normalised(hypothesis.log_prob, len(hypothesis.ids), length_penalty)
+
+    return [sorted(ended, key=score, reverse=True) for ended in search.ended]

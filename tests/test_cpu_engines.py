@@ -18,7 +18,7 @@ from specmt.architecture import Architecture
 from specmt.bundle import GRAPHS
 from specmt.decoding import Greedy, Speculative
 from specmt.drafting import draft_and_verify, walk
-from specmt.engines.base import AnyEngine, FloatArray, step
+from specmt.engines.base import AnyEngine, FloatArray, IntArray, Rows, step
 from specmt.engines.native_engine import NativeEngine
 from specmt.engines.onnx_engine import OnnxEngine, _Tables
 from specmt.engines.torch_engine import TorchEngine
@@ -164,6 +164,31 @@ def test_a_draft_is_the_same_alone_and_among_others(pair: Pair) -> None:
     assert np.array_equal(found.ids[2], expected.ids[0])
     assert np.array_equal(found.scores[2], expected.scores[0])
     assert np.array_equal(found.transitions[2], expected.transitions[0])
+
+
+@pytest.mark.parametrize("length", [1, 16, 37])
+@pytest.mark.parametrize("drafted", [False, True])
+def test_reordered_beams_are_copies_of_what_they_continue(pair: Pair, length: int, drafted: bool) -> None:
+    """Prefixes that two beams continue, one that stays, and two that nobody does; each then goes its own way."""
+    engine, order = pair.engine, np.array([1, 1, 0, 4, 5, 4])
+    prefixes = np.random.default_rng(5).integers(9, 60, (6, length + 2))
+    sources = [source for source in sentences([7, 20]) for _ in range(3)]
+
+    def continued(rows: Rows, begin: int, tokens: IntArray) -> list[FloatArray]:
+        """The scores of all drafts and candidates."""
+        scores = []
+        for column in tokens[:, begin:].T:
+            if drafted:  # from the first token on, or never
+                scores.append(engine.draft(rows, column, 3).scores)
+            scores.append(step(engine, rows, column, beta=3).log_probs)
+        return scores
+
+    beams = engine.encode(sources)
+    continued(beams, 0, prefixes[:, :length])
+    whole = np.concatenate([prefixes[order, :length], prefixes[:, length:]], axis=1)
+    found = continued(engine.reorder(beams, order), length, whole)
+    expected = continued(engine.encode([sources[index] for index in order]), 0, whole)
+    assert all(map(np.array_equal, found, expected[-len(found) :]))
 
 
 def test_rolling_back_forgets_what_was_not_committed(pair: Pair) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from specmt.architecture import Architecture
 from specmt.bundle import RANGES, WEIGHTS
 from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice, Run, Size, Speculation
-from specmt.engines.native_library import WAITING_FOR_WEIGHTS, address, build, check, library
+from specmt.engines.native_library import SIZES, WAITING_FOR_WEIGHTS, address, build, check, library
 from specmt.errors import BundleError, EngineError
 from specmt.tensors import Tensor, ids_name, read_tensors, scale_name
 from specmt.vocabulary import EOS_ID
@@ -25,31 +25,6 @@ _LARGEST = 1e30
 """That an activation is believed to be."""
 _ITERATIONS = 32
 """Iterations of a call, at most: then Python has its turn, and rows that ended leave."""
-_SIZES = (
-    "vocabulary_size",
-    "width",
-    "heads",
-    "feed_forward_width",
-    "encoder_layers",
-    "decoder_layers",
-    "drafter_layers",
-    "draft_length",
-    "bigram_rank",
-    "target_vocabulary_size",
-    "draft_vocabulary_size",
-    "source_vocabulary_size",
-    "tied_output",
-    "encoder_heads",
-    "encoder_feed_forward_width",
-    "encoder_pre_norm",
-    "decoder_pre_norm",
-    "encoder_final_norm",
-    "decoder_final_norm",
-    "scaled_embeddings",
-    "source_positions",
-    "target_positions",
-)
-"""What the library wants to know of an architecture, in its order; last comes whether the activation is gelu."""
 _READ_LATER = (
     "embeddings.",
     "source_embeddings.",
@@ -124,7 +99,7 @@ class NativeEngine:
             raise MemoryError
         try:
             self._hand_over(tensors, stored | self._read_later, read_ranges(folder / RANGES))
-            sizes = [int(getattr(architecture, name)) for name in _SIZES] + [architecture.activation == "gelu"]
+            sizes = [int(getattr(architecture, name)) for name in SIZES] + [architecture.activation == "gelu"]
             self._check(self._library.specmt_network_new(_integers(sizes), tensors, ctypes.byref(self._network)))
         except EngineError as error:
             raise BundleError(
@@ -306,8 +281,10 @@ class NativeEngine:
         return NativeRows(chosen, counts)
 
     def reorder(self, rows: NativeRows, indices: IntArray) -> NativeRows:
-        """See `Engine.reorder`."""
-        return self.select(rows, indices)
+        """See `Engine.reorder`. Rows that are not taken become copies of those that are taken more than once."""
+        indices, places = _ids(indices, rows), (ctypes.c_int64 * len(rows.rows))()
+        self._check(self._library.specmt_reorder(*self._places(rows), address(indices), places))
+        return NativeRows([rows.rows[place] for place in places], [rows.counts[index] for index in indices])
 
     def join(self, rows: NativeRows, others: NativeRows) -> NativeRows:
         """See `Engine.join`."""

@@ -26,6 +26,31 @@ WAITING_FOR_WEIGHTS = LEVELS[3:]
 """Those in which a step of one row takes as long as its weights take to come from memory."""
 BUILD_VARIABLE = "SPECMT_NATIVE_BUILD"
 """Of the environment: which of `LEVELS` runs in place of the fastest, to see what others' processors do."""
+SIZES = (
+    "vocabulary_size",
+    "width",
+    "heads",
+    "feed_forward_width",
+    "encoder_layers",
+    "decoder_layers",
+    "drafter_layers",
+    "draft_length",
+    "bigram_rank",
+    "target_vocabulary_size",
+    "draft_vocabulary_size",
+    "source_vocabulary_size",
+    "tied_output",
+    "encoder_heads",
+    "encoder_feed_forward_width",
+    "encoder_pre_norm",
+    "decoder_pre_norm",
+    "encoder_final_norm",
+    "decoder_final_norm",
+    "scaled_embeddings",
+    "source_positions",
+    "target_positions",
+)
+"""What the library wants to know of an architecture, in its order; last comes whether the activation is gelu."""
 _NO_MEMORY = 1
 _POINTER, _INTEGER, _REAL, _TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_float, ctypes.c_char_p
 _WINDOW = (_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER, _INTEGER)
@@ -39,6 +64,7 @@ _TYPES: dict[str, tuple[Any, ...]] = {
     "row_copy": (_POINTER, _POINTER),
     "encode": (_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER),
     "verify": (*_WINDOW, _INTEGER, _POINTER, _POINTER),
+    "reorder": (_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER, _POINTER),
     "draft": (*_WINDOW, _INTEGER, _POINTER, _POINTER, _POINTER),
     "iterate": (
         *(_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER, _POINTER, _INTEGER, _INTEGER, _INTEGER, _REAL),

@@ -109,6 +109,11 @@ int specmt_row_copy(const Row* row, Row** copy) {
   return guarded([&] { *copy = new Row(*row); });
 }
 
+int specmt_reorder(const Network* network, Row* const* rows, const int64_t* lengths, int count, const int64_t* indices,
+                   int64_t* places) {
+  return guarded([&] { network->reorder(rows, lengths, count, indices, places); });
+}
+
 int specmt_encode(const Network* network, const int64_t* ids, const int64_t* lengths, int count, Row** rows) {
   return guarded([&] { network->encode(ids, lengths, count, rows); });
 }

@@ -13,6 +13,32 @@ void Network::verify(Row* const* rows, const int64_t* lengths, int count, const 
     candidates(line, beta, ids, log_probs, space);
 }
 
+void Network::reorder(Row* const* rows, const int64_t* lengths, int count, const int64_t* indices,
+                      int64_t* places) const {
+  const int width = int(shape_.width);
+  std::vector<int> takers(count);
+  for (int place = 0; place < count; ++place) ++takers.at(indices[place]);
+  std::vector<bool> placed(count);
+  for (int place = 0, spare = 0; place < count; ++place) {
+    const int64_t index = indices[place];
+    places[place] = index;
+    if (!placed[index]) {
+      placed[index] = true;
+      continue;
+    }
+    while (takers[spare]) ++spare;
+    const Row& from = *rows[index];
+    Row& to = *rows[spare];
+    to.source = from.source;
+    to.drafts = from.drafts;
+    to.reserve(int(lengths[index]), width);
+    const size_t layers = from.drafts ? from.layers.size() : decoder_.size();
+    for (size_t layer = 0; layer < layers; ++layer)
+      to.layers[layer].copy(from.layers[layer], int(lengths[index]), width);
+    places[place] = spare++;
+  }
+}
+
 void Network::draft(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots,
                     int lattice_width, int64_t* ids, float* scores, float* transitions) const {
   Workspace& space = workspace();

@@ -215,6 +215,11 @@ inline void KeyValues::write(int position, int count, const float* lines, size_t
   }
 }
 
+inline void KeyValues::copy(const KeyValues& from, int count, int width) {
+  std::copy_n(from.keys.data(), size_t(rounded_up(count, kLanes)) * width, keys.data());
+  std::copy_n(from.values.data(), size_t(count) * width, values.data());
+}
+
 inline void Row::reserve(int positions, int width) {
   if (positions <= capacity) return;
   const int wanted = rounded_up(std::max(positions, 2 * capacity), kLanes);

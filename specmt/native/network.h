@@ -37,6 +37,7 @@ struct KeyValues {
   // `count` positions from `position` on: of lines `stride` floats apart, whose values lie `width` floats behind their
   // keys.
   void write(int position, int count, const float* lines, size_t stride, int width);
+  void copy(const KeyValues& from, int count, int width);  // its first positions
 };
 
 // The encoder's output for one sentence, as the layers of verifier and drafter read it.
@@ -162,6 +163,10 @@ class Network {
   // Reads `window` tokens of each row behind its first `lengths`; the best `beta` of each position, best first.
   void verify(Row* const* rows, const int64_t* lengths, int count, const int64_t* tokens, int window, int beta,
               int64_t* ids, float* log_probs) const;
+
+  // Lets each row's place be taken by the row at its index, of which `lengths` tell what was read. Rows that take no
+  // place are overwritten by copies of those that take several. `places`: where among `rows` those now are.
+  void reorder(Row* const* rows, const int64_t* lengths, int count, const int64_t* indices, int64_t* places) const;
 
   // Fills `slots` behind the last verified ids: of each slot the best `lattice_width` tokens, and what each gains from
   // each token before it.
