@@ -40,7 +40,7 @@ LATENCY_LINES = 200
 
 @dataclass(frozen=True)
 class Latency:
-    """Milliseconds a sentence takes at batch size 1: mean and percentiles. Blank lines do not count."""
+    """Milliseconds a sentence takes at batch size 1: mean and percentiles. Blank and copied lines do not count."""
 
     mean: float
     p50: float
@@ -82,7 +82,7 @@ class StrategyResult:
     seconds_min: float
     seconds_max: float
     sentences_per_second: float
-    """Lines that are not blank over `seconds`."""
+    """Lines that were translated, neither blank nor copied, over `seconds`."""
     latency_ms: Latency
     speedup_vs_ar: float
     """Seconds of `ar` greedy over this strategy's in the same round, median over the rounds."""
@@ -165,8 +165,9 @@ def evaluate(
         InputError: no text, or not a reference for each source.
     """
     chosen = _checked(translator, sources, references, strategies)
+    sentences = [line for line in sources if translator.requests([line])]
     for settings in chosen.values():
-        _time(translator, evenly_spread(sources, max(WARM_UP_LINES, batch_size)), settings, batch_size)
+        _time(translator, evenly_spread(sentences, max(WARM_UP_LINES, batch_size)), settings, batch_size)
     report(f"warmed up {', '.join(chosen)}")
 
     outputs: dict[str, Output] = {}
@@ -180,7 +181,6 @@ def evaluate(
 
     latencies = timings
     if batch_size > 1:
-        sentences = [line for line in sources if translator.requests([line])]
         latencies = {name: [_time_singly(translator, sentences, settings)] for name, settings in chosen.items()}
         report("measured latency at batch size 1")
     results = [
@@ -234,7 +234,7 @@ def _rotated(names: Sequence[str], places: int) -> list[str]:
 
 @dataclass(frozen=True)
 class _Timing:
-    """`seconds` for all lines; `sentences_ms`: milliseconds of each that is not blank, since the line before it."""
+    """`seconds` for all lines; `sentences_ms`: milliseconds of each that was translated, since the line before it."""
 
     seconds: float
     sentences_ms: list[float]

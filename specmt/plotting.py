@@ -42,13 +42,15 @@ def check_plot(path: Path) -> None:
 
     Raises:
         UsageError: the suffix is not one of `SUFFIXES`.
-        InputError: no such folder.
+        InputError: no such folder, or a folder itself.
         EngineError: matplotlib is not installed.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(f"--plot {path}: the name must end in {' or '.join(SUFFIXES)}")
     if not path.parent.is_dir():
         raise InputError(f"--plot {path}: no such folder: {path.parent}")
+    if path.is_dir():
+        raise InputError(f"--plot {path}: is a folder")
     if find_spec("matplotlib") is None:
         raise EngineError("plots need matplotlib: pip install 'specmt[plot]'")
 

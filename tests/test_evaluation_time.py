@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -114,13 +114,14 @@ def test_rounds_rotate_and_give_medians_ranges_and_ratios_within_a_round(clock: 
     assert (ar.speedup_vs_ar_min, ar.speedup_vs_ar_max) == (1.0, 1.0)
 
 
-def test_each_strategy_is_warmed_up_before_the_first_clock_runs() -> None:
+@pytest.mark.parametrize("lines", [SENTENCES, [line for one in SENTENCES for line in ("", one)]], ids=["all", "blanks"])
+def test_each_strategy_is_warmed_up_before_the_first_clock_runs(lines: Sequence[str]) -> None:
     engine = ScriptedEngine(length=lambda source: 8)
     calls: list[int] = []
     evaluate(
         scripted_translator(engine),
-        SENTENCES,
-        SENTENCES,
+        lines,
+        lines,
         ["ar", "beam2", "spec"],
         1,
         1,

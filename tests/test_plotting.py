@@ -95,6 +95,12 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         plot(EVALUATION, tmp_path / "nowhere" / "eval.png")
 
 
+def test_a_folder_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "figure.png").mkdir()
+    with pytest.raises(InputError, match=r"figure\.png: is a folder$"):
+        plot(EVALUATION, tmp_path / "figure.png")
+
+
 def test_without_matplotlib_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plotting, "find_spec", lambda name: None)
     with pytest.raises(EngineError) as error:

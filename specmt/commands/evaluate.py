@@ -58,7 +58,12 @@ def evaluate(
     draft_length: DraftLengthOption = None,
     beta: BetaOption = None,
     tau: TauOption = None,
-    batch_size: Annotated[int, typer.Option(min=1, max=MOST_ROWS, help="Sentences decoded at a time, per core.")] = 1,
+    batch_size: Annotated[
+        int,
+        typer.Option(
+            min=1, max=MOST_ROWS, help="Sentences decoded at a time, per core; 1: one after the other, on one core."
+        ),
+    ] = 1,
     repeats: Annotated[int, typer.Option(min=1, help="Timed runs of each strategy, in turn.")] = 3,
     threads: OneThreadOption = 1,
     engine: EngineOption = EngineName.auto,
@@ -94,9 +99,9 @@ def evaluate(
         report=partial(typer.echo, err=True),
         threads=threads,
     )
-    if plot:
-        plotting.plot(result, plot)
     if as_json:
         typer.echo(json.dumps(result.to_json(), ensure_ascii=False, indent=2))
     else:
         Console().print(reporting.render(result))
+    if plot:
+        plotting.plot(result, plot)

@@ -65,7 +65,7 @@ def explain(
 ) -> None:
     """Show how a sentence is decoded, iteration by iteration: draft, candidates, what is accepted.
 
-    It is taken as it is: not split, and nothing of it protected.
+    It is taken as it is: not split, nothing of it protected, no guards, so that unknown characters come out as ⁇.
     """
     from rich.console import Console
 
