@@ -12,6 +12,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from specmt.decoding import Iteration
+from specmt.guards import printable
 from specmt.settings import DecodingSettings
 from specmt.translation import Translation
 from specmt.verification import BLANK_ID
@@ -167,7 +168,7 @@ _LEGEND = "✓ accepted, ✗ rejected, · unused: behind a rejection or the end"
 def render(explanation: Explanation) -> RenderableType:
     """The whole decoding; slots are aligned and go into blocks below one another where the width does not suffice."""
     parts: list[RenderableType] = [
-        _Field("Source", Text(explanation.source)),
+        _Field("Source", Text(printable(explanation.source))),
         _Field("", Text(" ".join(explanation.source_pieces), "dim")),
         _Field("Translation", Text(explanation.translation, "bold")),
         _Field("Settings", _settings(explanation)),

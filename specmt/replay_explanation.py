@@ -13,6 +13,7 @@ from rich.text import Text
 
 from specmt.decoding import Iteration, ReplayCounts
 from specmt.explanation import pieces
+from specmt.guards import printable
 from specmt.settings import DecodingSettings
 from specmt.translation import Translation
 from specmt.vocabulary import AnyVocabulary
@@ -93,7 +94,7 @@ def render(explanation: ReplayExplanation) -> RenderableType:
     """The whole decoding, a line a token."""
     counts = explanation.counts
     parts: list[RenderableType] = [
-        Text.assemble(("Source       ", "dim"), explanation.source),
+        Text.assemble(("Source       ", "dim"), printable(explanation.source)),
         Text.assemble(("Translation  ", "dim"), (explanation.translation, "bold")),
         Text(
             f"{counts.replays} replays of {explanation.replay_group} × {explanation.replay_window}, "

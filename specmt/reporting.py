@@ -11,9 +11,12 @@ from rich.text import Text
 
 from specmt.evaluation import Evaluation, StrategyResult
 
+NARROWEST = 80
+"""Columns that the tables need; a narrower terminal wraps their lines."""
+
 
 def render(evaluation: Evaluation) -> RenderableType:
-    """What was measured, on which machine, with which signatures; fits 80 columns."""
+    """What was measured, on which machine, with which signatures."""
     results = evaluation.results
     speculative = [result for result in results if result.settings.strategy == "spec"]
     parts: list[RenderableType] = [_speed(results), Text(), _latency(results), Text()]

@@ -309,6 +309,15 @@ def test_a_narrow_terminal_wraps_the_picture_and_nothing_is_cut() -> None:
     assert "Zwei Hunde" in picture and "accepted" in picture and "Candidates" in picture
 
 
+def test_a_narrow_terminal_wraps_the_tables_of_eval_and_no_digit_is_cut(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("Zwei Hunde rennen.\n", encoding="utf-8")
+    files = ["--source", str(text), "--reference", str(text)]
+    command = ["env", "COLUMNS=30", *COMMAND, "eval", *files, "--strategies", "ar", "--repeats", "1"]
+    tables = subprocess.run(command, capture_output=True, cwd=ROOT, check=True).stdout.decode()
+    assert "1.00 (1.00–1.00)" in tables and "…" not in tables
+
+
 def test_a_traceback_is_shown_to_who_asks() -> None:
     done = specmt("--debug", "translate", "-i", "/none")
     assert done.returncode == 1

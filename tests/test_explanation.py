@@ -277,6 +277,10 @@ def shown(explanation: Explanation, width: int, terminal: bool = False) -> str:
     return capture.get()
 
 
+def test_the_sentence_does_nothing_to_the_terminal() -> None:
+    assert "\x1b" not in shown(replace(PICTURE, source="Ein \x1b[31mHund"), 80)
+
+
 def test_the_picture_is_that_of_the_design() -> None:
     assert shown(PICTURE, 116) == WIDE
 

@@ -102,6 +102,8 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(result.to_json(), ensure_ascii=False, indent=2))
     else:
-        Console().print(reporting.render(result))
+        console = Console()
+        console.width = max(console.width, reporting.NARROWEST)
+        console.print(reporting.render(result))
     if plot:
         plotting.plot(result, plot)
