@@ -70,12 +70,8 @@ class _Search:
         ends = (best.ids == EOS_ID) | at_limit[:, None]
         if ends[:, : self._beam].any():
             self._end(best, ends)
-        staying = np.flatnonzero(
-            [
-                len(self.ended[number]) < self._beam and not over
-                for number, over in zip(self.live, at_limit, strict=True)
-            ]
-        )
+        full = [len(self.ended[number]) == self._beam for number in self.live]
+        staying = np.flatnonzero(~(at_limit | full))
         going_on = ends[staying].argsort(axis=1, kind="stable")[:, : self._beam]  # the best come first
         self._levels.append(best.at((going_on + (staying * ends.shape[1])[:, None]).ravel()))
         self.live = [self.live[place] for place in staying.tolist()]

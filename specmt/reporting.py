@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -13,6 +13,13 @@ from specmt.evaluation import Evaluation, StrategyResult
 
 NARROWEST = 80
 """Columns that the tables need; a narrower terminal wraps their lines."""
+
+
+def show(evaluation: Evaluation) -> None:
+    """Print the tables to standard output."""
+    console = Console()
+    console.width = max(console.width, NARROWEST)
+    console.print(render(evaluation))
 
 
 def render(evaluation: Evaluation) -> RenderableType:

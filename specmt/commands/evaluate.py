@@ -77,8 +77,6 @@ def evaluate(
     spec is relaxed, spec-strict is strict; both draft at any batch size, where `translate` may take plain steps.
     Nothing is protected, as with `translate --protect none`.
     """
-    from rich.console import Console
-
     from specmt import evaluation, plotting, reporting
     from specmt.corpus import read_parallel
 
@@ -102,8 +100,6 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(result.to_json(), ensure_ascii=False, indent=2))
     else:
-        console = Console()
-        console.width = max(console.width, reporting.NARROWEST)
-        console.print(reporting.render(result))
+        reporting.show(result)
     if plot:
         plotting.plot(result, plot)
