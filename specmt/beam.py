@@ -28,7 +28,7 @@ class _Level(NamedTuple):
     def at(self, places: IntArray) -> _Level:
         """Those at flat places."""
         return _Level(
-            *(self.parents.take(places), self.ids.take(places), self.log_probs.take(places), self.totals.take(places))
+            self.parents.take(places), self.ids.take(places), self.log_probs.take(places), self.totals.take(places)
         )
 
 
