@@ -37,7 +37,7 @@ def _section(cls: type) -> type:
 
 @_section
 class CorpusConfig:
-    """One parallel corpus. `path`: a `.tsv[.xz|.gz]` file, or the common start of `PATH.de` and `PATH.en`."""
+    """One parallel corpus. `path`: a `.tsv[.xz|.gz]` file, or the common start of `PATH.de[.xz|.gz]` and `PATH.en…`."""
 
     path: str
     repeat: Positive = 1

@@ -93,14 +93,19 @@ def read_tsv(path: Path) -> list[Pair]:
 
 
 def corpus_files(path: Path, source_language: str, target_language: str) -> tuple[Path, ...]:
-    """The file or files that `read_corpus` reads."""
+    """The file or files that `read_corpus` reads; of a side that is there as text and as an archive, the text."""
     if ".tsv" in path.suffixes:
         return (path,)
-    return Path(f"{path}.{source_language}"), Path(f"{path}.{target_language}")
+    return _side(path, source_language), _side(path, target_language)
+
+
+def _side(path: Path, language: str) -> Path:
+    files = [Path(f"{path}.{language}{archive}") for archive in ("", *_OPENERS)]
+    return next(filter(Path.is_file, files), files[0])
 
 
 def read_corpus(path: Path, source_language: str, target_language: str, swapped: bool = False) -> list[Pair]:
-    """A corpus by its path: a `.tsv` file (also `.tsv.xz`, `.tsv.gz`), or the common start of `PATH.de`, `PATH.en`.
+    """A corpus by its path: a `.tsv` file, or the common start of `PATH.de` and `PATH.en`; each also `.xz` or `.gz`.
 
     Args:
         swapped: the columns of a `.tsv` file are target and source.

@@ -43,22 +43,30 @@ class TrainingData:
             yield from corpus.corpus_files(self._path(entry), *self.languages)
 
     def check(self) -> None:
-        """Look whether all corpora are there, before anything is made of the first.
+        """Look, before anything is made of them, whether all corpora are there, and text to validate with.
 
         Raises:
-            InputError: one is not; it is named.
+            InputError: one is not there, or cannot be read; it is named.
         """
         for path in self.files([*self.config.data.train, *self.config.data.valid]):
             if not path.is_file():
                 raise InputError(f"{path}: no such file")
+        if not any(pair.source.strip() and pair.target.strip() for pair in self.validation_pairs()):
+            raise InputError("data.valid: no text in its files")
 
     def _path(self, entry: CorpusConfig) -> Path:
         return Path(self.config.data.folder) / entry.path
 
     def read(self, entry: CorpusConfig, limit: int = 0) -> list[Pair]:
-        """A corpus' pairs, without `skip` and up to `limit` of the entry, and of those the first `limit`; 0: all."""
-        pairs = corpus.read_corpus(self._path(entry), *self.languages, entry.swapped)[entry.skip :]
-        return pairs[: entry.limit or None][: limit or None]
+        """A corpus' pairs, without `skip` and up to `limit` of the entry, and of those the first `limit`; 0: all.
+
+        Raises:
+            InputError: unreadable, or `skip` leaves nothing.
+        """
+        pairs = corpus.read_corpus(self._path(entry), *self.languages, entry.swapped)
+        if entry.skip and entry.skip >= len(pairs):
+            raise InputError(f"{self._path(entry)}: skip: {entry.skip} leaves nothing of {len(pairs)} pairs")
+        return pairs[entry.skip :][: entry.limit or None][: limit or None]
 
     def validation_pairs(self) -> list[Pair]:
         """All of `data.valid`."""

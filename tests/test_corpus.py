@@ -158,6 +158,14 @@ def test_line_aligned_files_are_pairs(folder: Path) -> None:
     assert read_corpus(folder / "a", "de", "en") == expected
 
 
+def test_the_sides_may_be_archives(folder: Path) -> None:
+    written(folder / "a.de.gz", gzip.compress(b"eins\nzwei\n"))
+    written(folder / "a.en.xz", lzma.compress(b"one\ntwo\n"))
+    assert read_corpus(folder / "a", "de", "en") == [Pair("eins", "one"), Pair("zwei", "two")]
+    written(folder / "a.en", b"uno\ndue\n")
+    assert read_corpus(folder / "a", "de", "en") == [Pair("eins", "uno"), Pair("zwei", "due")]
+
+
 def test_the_direction_is_the_order_of_the_languages(folder: Path) -> None:
     written(folder / "a.de", b"eins\n")
     written(folder / "a.en", b"one\n")

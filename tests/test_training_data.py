@@ -78,6 +78,22 @@ def test_skip_parts_one_file_into_training_and_validation(configured: Callable[.
     assert pipeline.data.read(CorpusConfig(path="train.tsv", skip=30, limit=20), limit=5) == every[30:35]
 
 
+def test_a_skip_that_leaves_nothing_is_told(configured: Callable[..., Config], tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        run(configured("data.train=[{path: train.tsv, skip: 200}]"), "tokenizer")
+    assert str(caught.value) == f"{tmp_path}/train.tsv: skip: 200 leaves nothing of 200 pairs"
+
+
+@pytest.mark.parametrize("text", ["", "\t\n", "Hund\t\n\tdog\n"])
+def test_validation_without_text_is_told_before_anything_is_made(
+    configured: Callable[..., Config], tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "valid.tsv").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=r"^data\.valid: no text in its files$"):
+        run(configured(), "tokenizer")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(("split", "name"), [("valid", "valid.tsv"), ("train", "train.tsv")])
 def test_a_split_of_which_nothing_is_left_is_named(
     configured: Callable[..., Config], tmp_path: Path, split: str, name: str
