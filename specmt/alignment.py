@@ -30,7 +30,8 @@ def can_align(architecture: Architecture) -> bool:
     """Whether an aligner computes what such a verifier does; a converted one may be another."""
     norms = architecture.encoder_pre_norm and architecture.decoder_pre_norm and architecture.encoder_final_norm
     embeddings = architecture.scaled_embeddings and not architecture.source_vocabulary_size
-    return norms and embeddings and not architecture.encoder_heads and architecture.activation == "relu"
+    is_fairseqs = architecture.activation == "relu" and not architecture.starts_from_padding
+    return norms and embeddings and not architecture.encoder_heads and is_fairseqs
 
 
 class Aligner:

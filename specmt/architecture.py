@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-ACTIVATIONS = ("relu", "gelu")
+ACTIVATIONS = ("relu", "gelu", "swish")
 _LEAST = {
     "vocabulary_size": 1,
     "width": 4,  # sinusoids of two frequencies
@@ -60,11 +60,15 @@ class Architecture:
     scaled_embeddings: bool = True
     """Whether embeddings are multiplied by the square root of the width."""
     activation: str = "relu"
-    """Of the verifier's feed-forward layers: relu, or gelu (exact)."""
+    """Of the verifier's feed-forward layers: relu, gelu (exact), or swish."""
     source_positions: int = 0
     """Positions in the table that the encoder learned, end-of-sentence's included; 0: sinusoids, for any number."""
     target_positions: int = 0
     """The same of the decoder, which the drafter reads as well."""
+    output_bias: bool = False
+    """Whether the verifier adds a bias to the scores of tokens."""
+    starts_from_padding: bool = False
+    """Whether the decoder starts from padding's embedding; else from that of end-of-sentence."""
 
     def __post_init__(self) -> None:
         """Refuse sizes that no network has, heads that do not share the width, activations that no engine has."""

@@ -1,11 +1,11 @@
-"""Models that fairseq trained elsewhere as bundles: checkpoint, dictionaries and codes in, a directory out.
+"""Models that were trained elsewhere as bundles: fairseq's checkpoints, dictionaries and codes, or Marian's folders.
 
 Needs torch (and onnx, where graphs are wanted); translation with the result needs what its tokenizer needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from specmt.errors import InputError, reason
 from specmt.exporting import calibration_sources, write_cpu_files
 from specmt.fairseq_backend.foreign import Checkpoint, Verifier, read_checkpoint, verifier_of
 from specmt.files import file_digest
+from specmt.marian import read_model
 from specmt.vocabulary import MASK_ID, UNK_ID, AnyVocabulary, Vocabulary
 from specmt.weights import save_weights
 
@@ -32,6 +33,8 @@ class Conversion:
     """What is to be converted, and how its text was prepared."""
 
     checkpoint: Path
+    """fairseq's; or a folder with a Marian model as transformers keeps it, of which only `languages` and
+    `target_token` are asked."""
     languages: tuple[str, str] | None = None
     """Source and target; None: as the checkpoint says."""
     source_dictionary: Path | None = None
@@ -45,6 +48,19 @@ class Conversion:
     """`moses` or `none`."""
     dash_splits: bool = True
     escape: bool = True
+    target_token: str = ""
+    """Put before every source of a Marian model of several target languages."""
+
+
+@dataclass(frozen=True)
+class _Model:
+    """What either kind comes to."""
+
+    languages: tuple[str, str]
+    verifier: Verifier
+    vocabulary: AnyVocabulary
+    write_vocabulary: Callable[[Path], None]
+    origin: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -67,32 +83,56 @@ def convert(conversion: Conversion, bundle: Path, calibration: Sequence[str] | N
         EngineError: a package is not installed.
     """
     check_destination(bundle)
+    model = _marian_model(conversion) if conversion.checkpoint.is_dir() else _fairseq_model(conversion)
+    architecture = model.verifier.architecture
+    without_graphs = None if calibration is not None else "no --calibration text was given"
+    sources = calibration_sources(model.vocabulary, calibration) if calibration is not None else []
+
+    def write_files(folder: Path) -> None:
+        nonlocal without_graphs
+        model.write_vocabulary(folder)
+        save_weights({name: tensor.numpy() for name, tensor in model.verifier.weights.items()}, folder / WEIGHTS)
+        if sources:
+            without_graphs = write_cpu_files(folder, architecture, sources)
+
+    write_bundle(
+        bundle,
+        languages=model.languages,
+        architecture=architecture,
+        decoding=DecodingDefaults(draft_length=1, beta=1, tau=0.0),
+        write_files=write_files,
+        training={"converted_from": model.origin},
+        scores={},
+    )
+    return Converted(architecture, without_graphs)
+
+
+def _marian_model(conversion: Conversion) -> _Model:
+    model = read_model(conversion.checkpoint, conversion.languages, conversion.target_token)
+    text = (model.source_dictionary, model.target_dictionary)
+    try:
+        source, target = (Dictionary(content, "vocabulary") for content in text)
+        vocabulary = FairseqVocabulary(model.segmentation, source, target, model.codes)
+    except ValueError as error:
+        raise InputError(f"{conversion.checkpoint}: {error}") from None
+    path = model.weights_path
+    return _Model(
+        model.languages,
+        model.verifier,
+        vocabulary,
+        lambda folder: dictionaries.write_vocabulary(folder, model.segmentation, *text, model.codes),
+        {"checkpoint": path.name, "sha256": file_digest(path), "model": model.name},
+    )
+
+
+def _fairseq_model(conversion: Conversion) -> _Model:
     checkpoint = read_checkpoint(conversion.checkpoint)
     verifier = verifier_of(checkpoint)
     languages = conversion.languages or _languages(checkpoint)
     text = _TextFiles(conversion, languages)
     vocabulary = text.vocabulary()
     _check_dictionaries(vocabulary, verifier, text)
-    without_graphs = None if calibration is not None else "no --calibration text was given"
-    sources = calibration_sources(vocabulary, calibration) if calibration is not None else []
-
-    def write_files(folder: Path) -> None:
-        nonlocal without_graphs
-        text.write(folder)
-        save_weights({name: tensor.numpy() for name, tensor in verifier.weights.items()}, folder / WEIGHTS)
-        if sources:
-            without_graphs = write_cpu_files(folder, verifier.architecture, sources)
-
-    write_bundle(
-        bundle,
-        languages=languages,
-        architecture=verifier.architecture,
-        decoding=DecodingDefaults(draft_length=1, beta=1, tau=0.0),
-        write_files=write_files,
-        training={"converted_from": _origin(conversion, checkpoint)},
-        scores={},
-    )
-    return Converted(verifier.architecture, without_graphs)
+    return _Model(languages, verifier, vocabulary, text.write, _origin(conversion, checkpoint))
 
 
 def _languages(checkpoint: Checkpoint) -> tuple[str, str]:

@@ -46,6 +46,8 @@ class Segmentation:
     """Moses: dashes inside words become tokens."""
     escape: bool = True
     """Moses: `&apos;` and the like."""
+    prefix: str = ""
+    """A symbol that stands before every source, as where it names the target language; none if empty."""
 
     def __post_init__(self) -> None:
         """Refuse what no program has."""
@@ -99,6 +101,7 @@ class FairseqVocabulary:
             EngineError: a package is not installed.
         """
         self._source, self._target = source, target
+        self._prefix = source.ids([segmentation.prefix] if segmentation.prefix else [])
         self._subwords = segmentation.subwords
         self._segment = _segmenter(segmentation.subwords, codes)
         self._tokenise, self._detokenise = _moses(segmentation)
@@ -113,7 +116,8 @@ class FairseqVocabulary:
 
     def encode(self, text: str) -> list[int]:
         """Source ids of a line, without end-of-sentence; empty for a blank line."""
-        return self._source.ids(self._segment(self._tokenise(text)))
+        ids = self._source.ids(self._segment(self._tokenise(text)))
+        return [*self._prefix, *ids] if ids else []
 
     def unknown_symbols(self, text: str) -> list[str]:
         """Symbols of a line that the source's dictionary does not have, in order."""
@@ -122,7 +126,8 @@ class FairseqVocabulary:
 
     def has_word(self, ids: Sequence[int]) -> bool:
         """Whether a source symbol that is known has a letter."""
-        return any(id_ > UNK_ID and any(map(str.isalpha, self.source_piece(id_))) for id_ in ids)
+        own = ids[len(self._prefix) :]
+        return any(id_ > UNK_ID and any(map(str.isalpha, self.source_piece(id_))) for id_ in own)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Detokenised text of target ids."""

@@ -148,9 +148,11 @@ def _outputs(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     for output, size in sizes.items():
         if size:
             shapes[f"{output}.weight"], shapes[ids_name(output)] = (size, architecture.width), (size,)
+    rows = architecture.target_vocabulary_size or architecture.vocabulary_size
     if not architecture.tied_output:
-        rows = architecture.target_vocabulary_size or architecture.vocabulary_size
         shapes[f"{VERIFIER_OUTPUT}.weight"] = (rows, architecture.width)
+    if architecture.output_bias:
+        shapes[f"{VERIFIER_OUTPUT}.bias"] = (rows,)
     return shapes
 
 

@@ -47,6 +47,21 @@ FOREIGN = replace(
     activation="gelu",
 )
 """Post-norm, three matrices, another encoder, gelu: what a converted verifier may be."""
+MARIAN = replace(
+    ARCHITECTURE,
+    target_vocabulary_size=0,
+    encoder_pre_norm=False,
+    decoder_pre_norm=False,
+    encoder_final_norm=False,
+    decoder_final_norm=False,
+    activation="swish",
+    source_positions=64,
+    target_positions=64,
+    scaled_embeddings=False,
+    output_bias=True,
+    starts_from_padding=True,
+)
+"""As Marian trains them: swish, a bias of the output, and a decoder that starts from padding."""
 WIDE = replace(ARCHITECTURE, width=128, heads=2, feed_forward_width=200)
 """Heads of 64 units, as the bundled pair has, and a width that fills no group."""
 

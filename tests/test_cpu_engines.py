@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cpu_pair import ARCHITECTURE, FOREIGN, decoded, random_weights, read, sentences, write_pair
+from cpu_pair import ARCHITECTURE, FOREIGN, MARIAN, decoded, random_weights, read, sentences, write_pair
 from numpy.typing import NDArray
 
 from specmt.architecture import Architecture
@@ -69,12 +69,12 @@ def test_strict_speculation_gives_greedys_ids_at_any_batch_size(pair: Pair, batc
     assert decoded(pair.engine, Speculative(draft_length, 1, 0.0), sources, batch_size) == greedy
 
 
-@pytest.mark.parametrize("positions", [0, 30])
+@pytest.mark.parametrize(("foreign", "positions"), [(FOREIGN, 0), (FOREIGN, 30), (MARIAN, 30)])
 @pytest.mark.parametrize("engine_name", [*ENGINES, "torch"])
-def test_a_drafter_works_for_a_verifier_as_fairseq_trains_it_by_default(
-    engine_name: str, positions: int, tmp_path: Path
+def test_a_drafter_works_for_a_verifier_as_others_train_it(
+    engine_name: str, foreign: Architecture, positions: int, tmp_path: Path
 ) -> None:
-    foreign = FOREIGN
+    foreign = replace(foreign, source_positions=0, target_positions=0)
     random = random_weights(1, foreign)
     if positions:
         foreign = replace(foreign, source_positions=positions, target_positions=2 * positions)

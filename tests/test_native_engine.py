@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors
-from cpu_pair import ARCHITECTURE, FOREIGN, WIDE, Queue, decoded, sentences, write_pair
+from cpu_pair import ARCHITECTURE, FOREIGN, MARIAN, WIDE, Queue, decoded, sentences, write_pair
 from safetensors.numpy import save_file
 
 from specmt.architecture import Architecture
@@ -144,7 +144,7 @@ def test_other_integers_are_converted_and_another_number_of_them_is_refused(fold
             call()
 
 
-@pytest.mark.parametrize("shape", [ARCHITECTURE, FOREIGN, WIDE], ids=["plain", "foreign", "wide"])
+@pytest.mark.parametrize("shape", [ARCHITECTURE, FOREIGN, MARIAN, WIDE], ids=["plain", "foreign", "marian", "wide"])
 @pytest.mark.parametrize("level", LEVELS[:-1])
 def test_processors_without_the_newest_instructions_compute_the_same_bits(
     tmp_path: Path, level: str, shape: Architecture

@@ -1,7 +1,8 @@
-"""`specmt convert`: a fairseq checkpoint as a bundle."""
+"""`specmt convert`: a fairseq checkpoint, or a Marian model of transformers, as a bundle."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -28,7 +29,12 @@ class TokenizerName(StrEnum):
 
 
 def convert(
-    checkpoint: Annotated[Path, typer.Argument(help="fairseq's, as checkpoint_best.pt or model1.pt.")],
+    checkpoint: Annotated[
+        Path,
+        typer.Argument(
+            help="fairseq's, as checkpoint_best.pt; or a folder with a Marian model of transformers, as OPUS-MT's are."
+        ),
+    ],
     bundle: Annotated[Path, typer.Argument(help="Model directory to write.")],
     languages: Annotated[
         str | None,
@@ -54,6 +60,13 @@ def convert(
     moses_no_escape: Annotated[
         bool, typer.Option("--moses-no-escape", help="The model was trained without Moses' escapes.")
     ] = False,
+    target_token: Annotated[
+        str,
+        typer.Option(
+            help="Of a Marian model of several target languages, the token of the one wanted, as in '>>fra<<'.",
+            show_default=False,
+        ),
+    ] = "",
     calibration: Annotated[
         Path | None,
         typer.Option(
@@ -61,10 +74,12 @@ def convert(
         ),
     ] = None,
 ) -> None:
-    """Make a model directory of a transformer that fairseq trained. It has no drafter and decodes with ar or replay.
+    """Make a model directory of a transformer that fairseq or Marian trained. Without a drafter, it decodes with ar.
 
-    Example:  specmt convert wmt19.de-en/model1.pt wmt19 --bpe fastbpe --codes wmt19.de-en/bpecodes
-                             --tokenizer moses --calibration text.de
+    Examples:  specmt convert wmt19.de-en/model1.pt wmt19 --bpe fastbpe --codes wmt19.de-en/bpecodes
+                              --tokenizer moses --calibration text.de
+
+               specmt convert opus-mt-de-en opus --calibration text.de
     """
     try:
         from specmt import conversion
@@ -72,6 +87,19 @@ def convert(
         raise EngineError(f"converting needs {error.name}: pip install 'specmt[convert]'") from None
     from specmt.exporting import read_calibration
 
+    _check_options(
+        checkpoint,
+        {
+            "--source-dict": source_dict,
+            "--target-dict": target_dict,
+            "--bpe": bpe,
+            "--codes": codes,
+            "--tokenizer": None if tokenizer is TokenizerName.none else tokenizer,
+            "--moses-no-dash-splits": moses_no_dash_splits,
+            "--moses-no-escape": moses_no_escape,
+        },
+        target_token,
+    )
     given = conversion.Conversion(
         checkpoint,
         _languages(languages),
@@ -82,11 +110,21 @@ def convert(
         tokenizer.value,
         dash_splits=not moses_no_dash_splits,
         escape=not moses_no_escape,
+        target_token=target_token,
     )
     converted = conversion.convert(given, bundle, read_calibration(calibration) if calibration else None)
     if missing := _missing(calibration, converted.without_graphs):
         typer.echo(f"specmt: {missing}", err=True)
     typer.echo(str(bundle))
+
+
+def _check_options(checkpoint: Path, of_fairseq: Mapping[str, object], target_token: str) -> None:
+    if checkpoint.is_dir():
+        for option, value in of_fairseq.items():
+            if value:
+                raise UsageError(f"{option}: {checkpoint} is a folder with a Marian model, which says this itself")
+    elif target_token:
+        raise UsageError(f"--target-token: {checkpoint} is no folder with a Marian model")
 
 
 def _missing(calibration: Path | None, without_graphs: str | None) -> str:

@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from specmt.architecture import Architecture
+from specmt.architecture import ACTIVATIONS, Architecture
 from specmt.bundle import RANGES, WEIGHTS
 from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice, Run, Size, Speculation
 from specmt.engines.native_library import SIZES, WAITING_FOR_WEIGHTS, address, build, check, library
@@ -99,7 +99,7 @@ class NativeEngine:
             raise MemoryError
         try:
             self._hand_over(tensors, stored | self._read_later, read_ranges(folder / RANGES))
-            sizes = [int(getattr(architecture, name)) for name in SIZES] + [architecture.activation == "gelu"]
+            sizes = [int(getattr(architecture, name)) for name in SIZES] + [ACTIVATIONS.index(architecture.activation)]
             self._check(self._library.specmt_network_new(_integers(sizes), tensors, ctypes.byref(self._network)))
         except EngineError as error:
             raise BundleError(

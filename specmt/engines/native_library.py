@@ -49,8 +49,9 @@ SIZES = (
     "scaled_embeddings",
     "source_positions",
     "target_positions",
+    "starts_from_padding",
 )
-"""What the library wants to know of an architecture, in its order; last comes whether the activation is gelu."""
+"""What the library wants to know of an architecture, in its order; last comes the place of its activation."""
 _NO_MEMORY = 1
 _POINTER, _INTEGER, _REAL, _TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_float, ctypes.c_char_p
 _WINDOW = (_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER, _INTEGER)

@@ -58,7 +58,7 @@ class _Encoder(Network):
         norms = Norms.of(
             "verifier.encoder", shape.encoder_layers, kinds, shape.encoder_pre_norm, shape.encoder_final_norm
         )
-        embedded = self.embed_tokens(ids, shape.source_embeddings)
+        embedded = self.embed_source(ids)
         stream = self.start(graph.add("Add", embedded, positions), norms)
         for number in range(shape.encoder_layers):
             stream = self._layer(stream, number, norms)
@@ -155,7 +155,7 @@ class _Decoder(Network):
             shape.decoder_pre_norm,
             shape.decoder_final_norm,
         )
-        stream = self.start(graph.add("Add", self.embed_tokens(ids), "positions"), norms)
+        stream = self.start(graph.add("Add", self.embed_target(ids), "positions"), norms)
         for index in range(shape.decoder_layers):
             layer = f"verifier.decoder.layers.{index}"
             query, keys, values = self.self_attention(self._normed(stream, layer), layer, "target")
@@ -207,7 +207,7 @@ class _Decoder(Network):
         graph.input("lattice_shape", (3,), INT64)
         graph.input("batch", (1,), INT64)
         norms = Norms.of("drafter", self.architecture.drafter_layers, _SUBLAYERS)
-        window = graph.add("Concat", self.embed_tokens(last_ids), self.embed(slots, "drafter.slots"), axis=0)
+        window = graph.add("Concat", self.embed_target(last_ids), self.embed(slots, "drafter.slots"), axis=0)
         stream = self.start(graph.add("Add", window, "positions"), norms)
         # Every position of the window sees the prefix and the whole window: what the last one may see.
         limits = graph.add("Slice", "target_limits", *(graph.integers(i) for i in (-1, _END, 2)))

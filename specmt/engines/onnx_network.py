@@ -22,6 +22,7 @@ from specmt.engines.calibration import Ranges
 from specmt.engines.onnx_calls import memory_names
 from specmt.engines.onnx_graph import Graph
 from specmt.tensors import ids_name, scale_name
+from specmt.vocabulary import EOS_ID, PAD_ID
 from specmt.weights import Stored
 
 _EPSILON = 1e-5
@@ -94,27 +95,27 @@ class Network:
         zero = np.uint8(np.rint(-min(low, 0.0) / step))
         return self.graph.constant(np.array(step)), self.graph.constant(np.array(zero)), float(step)
 
-    def project(self, x: Quantised, name: str) -> str:
-        """x @ weight.T + bias, where there is one; shape (lines, outputs)."""
-        return self.graph.add("QGemm", *self._product(x, name), transB=1)
+    def project(self, x: Quantised, name: str, biased: str = "") -> str:
+        """x @ weight.T + bias, where there is one (of the name `biased`, if that is another); (lines, outputs)."""
+        return self.graph.add("QGemm", *self._product(x, name, biased or name), transB=1)
 
     def project_to(self, x: Quantised, name: str, reader: str) -> Quantised:
         """As `project`, clipped below at 0 and brought to 8 bits for the matrix `reader`, all in one node."""
         scale, zero, step = self._activation(0.0, self._ranges[f"{reader}.weight"][1])
-        integers = self.graph.add("QGemm", *self._product(x, name), scale, zero, transB=1)
+        integers = self.graph.add("QGemm", *self._product(x, name, name), scale, zero, transB=1)
         return Quantised(integers, scale, zero, step)
 
-    def _product(self, x: Quantised, name: str) -> tuple[str, ...]:
+    def _product(self, x: Quantised, name: str, biased: str) -> tuple[str, ...]:
         weight = self.graph.weight(f"{name}.weight")
         scales = self.graph.weight(scale_name(f"{name}.weight"))
         zeros = self.graph.constant(np.zeros(len(self._weights[f"{name}.weight"]), dtype=np.int8))
-        return x.integers, x.scale, x.zero, weight, scales, zeros, self._bias(x, name)
+        return x.integers, x.scale, x.zero, weight, scales, zeros, self._bias(x, name, biased)
 
-    def _bias(self, x: Quantised, name: str) -> str:
-        if f"{name}.bias" not in self._weights:
+    def _bias(self, x: Quantised, name: str, biased: str) -> str:
+        if f"{biased}.bias" not in self._weights:
             return ""
         steps = self._weights[scale_name(f"{name}.weight")] * np.float32(x.step)
-        return self.graph.constant(np.rint(self._weights[f"{name}.bias"] / steps).astype(np.int32))
+        return self.graph.constant(np.rint(self._weights[f"{biased}.bias"] / steps).astype(np.int32))
 
     def embed(self, ids: str, name: str, scale: float = 1.0) -> str:
         """Rows of the table `name`, times `scale`; `ids` must be a vector."""
@@ -124,9 +125,20 @@ class Network:
             scales = self.graph.add("Mul", scales, self.graph.constant(np.array(scale, dtype=np.float32)))
         return self.graph.add("DequantizeLinear", rows, scales, axis=0)
 
-    def embed_tokens(self, ids: str, table: str = "embeddings") -> str:
-        """Embeddings of tokens, scaled as the model has them; shape (lines, width)."""
-        return self.embed(ids, table, math.sqrt(self.architecture.width) if self.architecture.scaled_embeddings else 1)
+    def embed_source(self, ids: str) -> str:
+        """Embeddings of source tokens, scaled as the model has them; shape (lines, width)."""
+        return self.embed(ids, self.architecture.source_embeddings, self._embedding_scale)
+
+    def embed_target(self, ids: str) -> str:
+        """The same of target tokens, of which end-of-sentence is read at the start only."""
+        if self.architecture.starts_from_padding:
+            end, padding = self.graph.integers(EOS_ID), self.graph.integers(PAD_ID)
+            ids = self.graph.add("Where", self.graph.add("Equal", ids, end), padding, ids)
+        return self.embed(ids, "embeddings", self._embedding_scale)
+
+    @property
+    def _embedding_scale(self) -> float:
+        return math.sqrt(self.architecture.width) if self.architecture.scaled_embeddings else 1
 
     # -- sublayers
 
@@ -186,8 +198,8 @@ class Network:
 
     def output(self, states: Quantised, name: str) -> tuple[str, int]:
         """Scores of the tokens that a network can say, and their number; `name`: its own output matrix, if any."""
-        name = self.output_matrix(name)
-        return self.project(states, name), len(self._weights[f"{name}.weight"])
+        matrix = self.output_matrix(name)
+        return self.project(states, matrix, biased=name), len(self._weights[f"{matrix}.weight"])
 
     def output_matrix(self, name: str) -> str:
         """`name`, or what stands in where the network has no output matrix of its own."""
@@ -217,11 +229,17 @@ class Network:
     def feed_forward(self, stream: Stream, layer: str, activation: str = "relu") -> str:
         """What the feed-forward sublayer of `layer` makes of the stream; shape (lines, width)."""
         normed = self.quantise(stream.normed, f"{layer}.fc1")
-        if activation == "gelu":
-            inner = self.quantise(self.graph.add("Gelu", self.project(normed, f"{layer}.fc1")), f"{layer}.fc2")
-        else:
+        if activation == "relu":
             inner = self.project_to(normed, f"{layer}.fc1", f"{layer}.fc2")
+        else:
+            raised = self.project(normed, f"{layer}.fc1")
+            inner = self.quantise(self._activated(raised, activation), f"{layer}.fc2")
         return self.project(inner, f"{layer}.fc2")
+
+    def _activated(self, x: str, activation: str) -> str:
+        if activation == "gelu":
+            return self.graph.add("Gelu", x)
+        return self.graph.add("Mul", x, self.graph.add("Sigmoid", x))
 
     def read_source(self, stream: Stream, layer: str, index: int) -> str:
         """Attention of the window over the source, whose keys and values for layer `index` the caller gives."""

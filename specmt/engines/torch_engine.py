@@ -30,7 +30,7 @@ from specmt.engines.torch_layers import (
 from specmt.engines.torch_rows import CAPACITY_STEP, Cache, TorchRows, joined, padded_mask, rounded_up
 from specmt.errors import EngineError
 from specmt.tensors import DRAFTER_OUTPUT, SOURCE_POSITIONS, TARGET_POSITIONS, VERIFIER_OUTPUT
-from specmt.vocabulary import PAD_ID
+from specmt.vocabulary import EOS_ID, PAD_ID
 
 _SOURCE_STEP = 8
 """Source positions by which the sizes of fixed shapes grow."""
@@ -63,6 +63,9 @@ class TorchEngine:
         self._scaled_embeddings = self._scaled_sources = cast["embeddings.weight"] * scale
         if architecture.source_vocabulary_size:
             self._scaled_sources = cast[f"{architecture.source_embeddings}.weight"] * scale
+        if architecture.starts_from_padding:  # the target's end-of-sentence is read at the start only
+            self._scaled_embeddings = self._scaled_embeddings.clone()
+            self._scaled_embeddings[EOS_ID] = self._scaled_embeddings[PAD_ID]
         self._learned = {name: cast.get(f"{name}.weight") for name in (SOURCE_POSITIONS, TARGET_POSITIONS)}
         self._positions = dict.fromkeys(self._learned, cast["embeddings.weight"][:0])
         self._build_encoder(cast)
@@ -83,9 +86,10 @@ class TorchEngine:
     def _build_encoder(self, weights: Mapping[str, Tensor]) -> None:
         shape = self.architecture
         layers = [f"verifier.encoder.layers.{i}" for i in range(shape.encoder_layers)]
-        pre_norm, gelu = shape.encoder_pre_norm, shape.activation == "gelu"
+        pre_norm, activation = shape.encoder_pre_norm, shape.activation
         self._encoder_layers = [
-            (SelfAttention(weights, layer, pre_norm), FeedForward(weights, layer, pre_norm, gelu)) for layer in layers
+            (SelfAttention(weights, layer, pre_norm), FeedForward(weights, layer, pre_norm, activation))
+            for layer in layers
         ]
         self._encoder_norm = final_norm(weights, "verifier.encoder.layer_norm", shape.encoder_final_norm)
 
@@ -93,12 +97,12 @@ class TorchEngine:
         shape = self.architecture
         layers = [f"verifier.decoder.layers.{i}" for i in range(shape.decoder_layers)]
         drafter_layers = [f"drafter.layers.{i}" for i in range(shape.drafter_layers)]
-        pre_norm, gelu = shape.decoder_pre_norm, shape.activation == "gelu"
+        pre_norm, activation = shape.decoder_pre_norm, shape.activation
         self._decoder_layers = [
             (
                 SelfAttention(weights, layer, pre_norm),
                 CrossAttention(weights, layer, pre_norm),
-                FeedForward(weights, layer, pre_norm, gelu),
+                FeedForward(weights, layer, pre_norm, activation),
             )
             for layer in layers
         ]

@@ -15,6 +15,12 @@ from torch.nn import functional
 from specmt.tensors import ids_name
 from specmt.vocabulary import PAD_ID
 
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": Tensor.relu_,
+    "gelu": functional.gelu,
+    "swish": functional.silu,
+}
+
 
 class Linear:
     """Several projections of the same input as one product."""
@@ -58,15 +64,17 @@ class Sublayer:
 class FeedForward(Sublayer):
     """Two projections with an activation between them, the residual connection included."""
 
-    def __init__(self, weights: Mapping[str, Tensor], layer: str, pre_norm: bool = True, gelu: bool = False) -> None:
+    def __init__(
+        self, weights: Mapping[str, Tensor], layer: str, pre_norm: bool = True, activation: str = "relu"
+    ) -> None:
         super().__init__(weights, f"{layer}.final_layer_norm", pre_norm)
         self.fc1, self.fc2 = Linear(weights, f"{layer}.fc1"), Linear(weights, f"{layer}.fc2")
-        self._gelu = gelu
+        self._activation = _ACTIVATIONS[activation]
 
     def __call__(self, x: Tensor) -> Tensor:
         """The residual stream, shape (batch, T, width), after this sublayer."""
         inner = self.fc1(self.input(x))
-        return self.sum(x, self.fc2(functional.gelu(inner) if self._gelu else inner.relu_()))
+        return self.sum(x, self.fc2(self._activation(inner)))
 
 
 class SelfAttention(Sublayer):
@@ -92,11 +100,12 @@ class Output:
 
     def __init__(self, weights: Mapping[str, Tensor], name: str, otherwise: str) -> None:
         self._weight = weights[f"{name}.weight" if f"{name}.weight" in weights else f"{otherwise}.weight"]
+        self._bias = weights.get(f"{name}.bias")
         self._ids = weights.get(ids_name(name))
 
     def __call__(self, states: Tensor) -> Tensor:
         """(..., width) to (..., tokens that the network can say)."""
-        return functional.linear(states, self._weight)
+        return functional.linear(states, self._weight, self._bias)
 
     def ids(self, places: Tensor) -> Tensor:
         """Token ids of the logits at `places`."""

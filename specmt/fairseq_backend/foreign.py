@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specmt.architecture import ACTIVATIONS, Architecture
+from specmt.architecture import Architecture
 from specmt.errors import InputError, reason
 from specmt.fairseq_backend.safe_types import meter_types, settings_types
 from specmt.tensors import SOURCE_POSITIONS, TARGET_POSITIONS
@@ -42,6 +42,8 @@ _UNSUPPORTED = {
     "xformers_att_config": "xformers attention",
 }
 """Settings that must be off, and what they are called."""
+_ACTIVATIONS = ("relu", "gelu")
+"""Not swish, which fairseq 0.12 lists and cannot run."""
 _OTHER_MODELS = re.compile(
     r"(?:^|_)(?:lm|lev|nonautoregressive|nat|cmlm|moe|align|pointer|multilingual|s2t|ulm|monotonic|from_pretrained)"
 )
@@ -143,8 +145,8 @@ def _refuse_other_models(checkpoint: Checkpoint) -> None:
         if settings.get(setting):
             raise InputError(f"{path}: {what} ({setting}) cannot be converted")
     activation = settings.get("activation_fn") or "relu"
-    if activation not in ACTIVATIONS:
-        raise InputError(f"{path}: activation_fn {activation} cannot be converted; {' and '.join(ACTIVATIONS)} can")
+    if activation not in _ACTIVATIONS:
+        raise InputError(f"{path}: activation_fn {activation} cannot be converted; {' and '.join(_ACTIVATIONS)} can")
 
 
 def _renamed(tensors: Mapping[str, Tensor]) -> Tensors:

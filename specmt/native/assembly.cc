@@ -15,13 +15,15 @@ struct Parts {
 
   Quantiser quantiser(const std::string& reader) const { return tensors.quantisers.at(reader + ".weight"); }
 
-  // A matrix and its bias, where it has one.
-  Stored linear(const std::string& name) const {
+  // A matrix with the bias of that name, if there is one.
+  Stored linear(const std::string& name, const std::string& biased) const {
     Stored stored = matrix(name);
-    const auto bias = tensors.vectors.find(name + ".bias");
+    const auto bias = tensors.vectors.find(biased + ".bias");
     if (bias != tensors.vectors.end()) stored.bias = bias->second;
     return stored;
   }
+
+  Stored linear(const std::string& name) const { return linear(name, name); }
 
   Norm norm(const std::string& name) const {
     Norm norm{std::vector<float>(stride), std::vector<float>(stride)};
@@ -67,7 +69,7 @@ struct Parts {
   // Of the matrix `own`, or of `general` where it is not there.
   Output output(const std::string& own, const std::string& general, const Quantiser& reads) const {
     const bool has_own = tensors.matrices.count(own + ".weight") > 0;
-    Output output{reads, Product({matrix(has_own ? own : general)}, reads, kNone)};
+    Output output{reads, Product({linear(has_own ? own : general, own)}, reads, kNone)};
     if (tensors.ids.count(own + ".ids")) output.ids = tensors.ids.at(own + ".ids");
     return output;
   }

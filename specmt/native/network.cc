@@ -3,7 +3,10 @@
 
 namespace specmt {
 
-constexpr int kFirstPosition = 2;  // fairseq's: positions count from the padding's id, 1
+// fairseq's ids.
+constexpr int64_t kPadding = 1;
+constexpr int64_t kEndOfSentence = 2;
+constexpr int kFirstPosition = 2;  // positions count from the padding's id
 
 Workspace& workspace() {
   thread_local Workspace space;
@@ -32,10 +35,10 @@ void Network::embed_source(int64_t id, int place, float* line) const {
   add_row(source_embeddings_, id, embedding_scale_, line);
 }
 
-// Of the target side.
-void Network::embed(const Stored& table, int64_t id, float scale, int place, float* line) const {
+// End-of-sentence is read at the start only.
+void Network::embed_target(int64_t id, int place, float* line) const {
   position(target_positions_, place, line);
-  add_row(table, id, scale, line);
+  add_row(embeddings_, shape_.starts_from_padding && id == kEndOfSentence ? kPadding : id, embedding_scale_, line);
 }
 
 // What a sublayer reads of the residual stream, in 8 bits.
@@ -64,7 +67,7 @@ void Network::add(const Product& product, const uint8_t* bytes, int lines, const
       normalise(x + size_t(line) * stride_, int(shape_.width), stride_, norm, x + size_t(line) * stride_);
 }
 
-void Network::feed_forward(const FeedForward& layer, int lines, bool pre_norm, bool with_gelu, float* x,
+void Network::feed_forward(const FeedForward& layer, int lines, bool pre_norm, int64_t activation, float* x,
                            Workspace& space) const {
   uint8_t* bytes = space.bytes.get(size_t(lines) * stride_);
   read(x, lines, layer.norm, pre_norm, layer.reads, bytes, space);
@@ -73,7 +76,7 @@ void Network::feed_forward(const FeedForward& layer, int lines, bool pre_norm, b
   const Floats inverse = splat(1 / layer.inner.step), least = splat(-layer.inner.zero);
   const Floats most = splat(255 - layer.inner.zero);
   layer.fc1.run(bytes, lines, [&](int line, int output, Floats values) {
-    values = with_gelu ? gelu(values) : larger(values, Floats{});
+    values = activation == kRelu ? larger(values, Floats{}) : activation == kGelu ? gelu(values) : swish(values);
     layer.inner.put(values, inverse, least, most, inner_bytes + size_t(line) * inner + output);
   });
   add(layer.fc2, inner_bytes, lines, layer.norm, pre_norm, x);
@@ -110,7 +113,7 @@ void Network::encode(const int64_t* ids, const int64_t* lengths, int count, Row*
              bytes + size_t(begin) * stride_, space);
     }
     add(layer.self.out, bytes, lines, layer.self.norm, pre_norm, x);
-    feed_forward(layer.feed_forward, lines, pre_norm, shape_.gelu, x, space);
+    feed_forward(layer.feed_forward, lines, pre_norm, shape_.activation, x, space);
   }
 
   uint8_t* bytes = space.bytes.get(size_t(lines) * stride_);
@@ -134,7 +137,7 @@ void Network::encode(const int64_t* ids, const int64_t* lengths, int count, Row*
 
 // A layer over `lines`, of which only those from `first` on are needed behind it; the others give keys and values.
 void Network::decoder_layer(const DecoderLayer& layer, int index, const std::vector<Line>& lines, int first,
-                            bool pre_norm, bool gelu, float* x, Workspace& space) const {
+                            bool pre_norm, int64_t activation, float* x, Workspace& space) const {
   const int width = int(shape_.width), heads = int(shape_.heads), all = int(lines.size()), kept = all - first;
   uint8_t* bytes = space.bytes.get(size_t(all) * stride_);
   read(x, all, layer.self.norm, pre_norm, layer.self.reads, bytes, space);
@@ -169,7 +172,7 @@ void Network::decoder_layer(const DecoderLayer& layer, int index, const std::vec
   }
   attend(space.readings.data(), kept, wide, span, heads, width, layer.cross.writes, stride_, bytes, space);
   add(layer.cross.out, bytes, kept, layer.cross.norm, pre_norm, kept_x);
-  feed_forward(layer.feed_forward, kept, pre_norm, gelu, kept_x, space);
+  feed_forward(layer.feed_forward, kept, pre_norm, activation, kept_x, space);
 }
 
 // The verifier's scores behind each token of the windows.
@@ -186,11 +189,11 @@ void Network::read_window(Row* const* rows, const int64_t* lengths, int count, c
     for (int i = 0; i < window; ++i) {
       const int place = int(lengths[row]) + i, line = row * window + i;
       space.lines.push_back({rows[row], place, place + 1});
-      embed(embeddings_, tokens[line], embedding_scale_, place, x + size_t(line) * stride_);
+      embed_target(tokens[line], place, x + size_t(line) * stride_);
     }
   }
   for (int index = 0; index < layers; ++index)
-    decoder_layer(decoder_[index], index, space.lines, 0, pre_norm, shape_.gelu, x, space);
+    decoder_layer(decoder_[index], index, space.lines, 0, pre_norm, shape_.activation, x, space);
   uint8_t* bytes = space.bytes.get(size_t(total) * stride_);
   read(x, total, decoder_norm_, pre_norm && shape_.decoder_final_norm, reads_states_, bytes, space);
   if (drafts) {
@@ -228,16 +231,17 @@ void Network::drafted(Row* const* rows, const int64_t* lengths, int count, const
     rows[row]->reserve(visible, int(shape_.width));
     rows[row]->drafts = true;
     space.lines[row] = {rows[row], length, visible};
-    embed(embeddings_, last_ids[row], embedding_scale_, length, x + size_t(row) * stride_);
+    embed_target(last_ids[row], length, x + size_t(row) * stride_);
     for (int slot = 0; slot < slots; ++slot) {
       const int line = count + row * slots + slot;
       space.lines[line] = {rows[row], length + 1 + slot, visible};
-      embed(slots_, slot, 1, length + 1 + slot, x + size_t(line) * stride_);
+      position(target_positions_, length + 1 + slot, x + size_t(line) * stride_);
+      add_row(slots_, slot, 1, x + size_t(line) * stride_);
     }
   }
   for (int index = 0; index < layers; ++index)
     decoder_layer(drafter_[index], int(decoder_.size()) + index, space.lines, index + 1 == layers ? count : 0, true,
-                  false, x, space);
+                  kRelu, x, space);
   uint8_t* bytes = space.bytes.get(size_t(total) * stride_);
   read(x + size_t(count) * stride_, lines, drafter_norm_, true, reads_gate_, bytes, space);
   gate_.write(bytes, lines, gates);

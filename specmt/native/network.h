@@ -16,8 +16,11 @@ struct Architecture {
   int64_t vocabulary_size, width, heads, feed_forward_width, encoder_layers, decoder_layers, drafter_layers,
       draft_length, bigram_rank, target_vocabulary_size, draft_vocabulary_size, source_vocabulary_size, tied_output,
       encoder_heads, encoder_feed_forward_width, encoder_pre_norm, decoder_pre_norm, encoder_final_norm,
-      decoder_final_norm, scaled_embeddings, source_positions, target_positions, gelu;
+      decoder_final_norm, scaled_embeddings, source_positions, target_positions, starts_from_padding, activation;
 };
+
+// Of feed-forward layers.
+enum Activation : int64_t { kRelu, kGelu, kSwish };
 
 // A bundle's tensors by name. The memory is the caller's. What the network does not pack outlives it: embeddings,
 // slots, the bigram term's tables and token ids.
@@ -191,14 +194,14 @@ class Network {
   Positions position_table(const Tensors& tensors, const std::string& name, bool learned) const;
   void position(const Positions& positions, int place, float* line) const;
   void embed_source(int64_t id, int place, float* line) const;
-  void embed(const Stored& table, int64_t id, float scale, int place, float* line) const;
+  void embed_target(int64_t id, int place, float* line) const;
   void read(const float* x, int lines, const Norm& norm, bool pre_norm, const Quantiser& quantiser, uint8_t* bytes,
             Workspace& space) const;
   void add(const Product& product, const uint8_t* bytes, int lines, const Norm& norm, bool pre_norm, float* x) const;
-  void feed_forward(const FeedForward& layer, int lines, bool pre_norm, bool with_gelu, float* x,
+  void feed_forward(const FeedForward& layer, int lines, bool pre_norm, int64_t activation, float* x,
                     Workspace& space) const;
   void decoder_layer(const DecoderLayer& layer, int index, const std::vector<Line>& lines, int first, bool pre_norm,
-                     bool gelu, float* x, Workspace& space) const;
+                     int64_t activation, float* x, Workspace& space) const;
   void read_window(Row* const* rows, const int64_t* lengths, int count, const int64_t* tokens, int window,
                    Workspace& space) const;
   void candidates(int line, int beta, int64_t* ids, float* log_probs, Workspace& space) const;

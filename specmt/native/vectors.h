@@ -209,4 +209,7 @@ inline Floats gelu(Floats x) {
   return x * by_parts<Floats>([&](int i) { return x.parts[i] > 0 ? below.parts[i] : beyond.parts[i]; });
 }
 
+// x times its logistic function.
+inline Floats swish(Floats x) { return x * (1.0f / (exponential(-x) + 1.0f)); }
+
 }  // namespace specmt

@@ -1,0 +1,374 @@
+"""Marian models of transformers, converted: the tokens and numbers of transformers itself, or one line."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+import torch
+from foreign import rounded
+from numpy.typing import NDArray
+
+from specmt.bundle import load_bundle
+from specmt.conversion import Conversion, convert
+from specmt.decoding import Greedy, Request, RequestQueue, decode
+from specmt.engines.base import AnyEngine, step
+from specmt.errors import InputError
+from specmt.loading import load_translator
+from specmt.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+
+pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="needs transformers")
+ROOT = Path(__file__).parent.parent
+SMOKE = ROOT / "data" / "smoke"
+LINES = [
+    *(SMOKE / "valid.de").read_text(encoding="utf-8").splitlines()[:12],
+    "  Straße 東京 😀 ",
+    "Der Hund\u00a0sieht 3,5 % mehr.",
+]
+TOKENS = (">>eng<<", ">>fra<<")
+TOLERANCE = 2e-3
+"""Between log-probabilities in float32 that sum in another order, in nats; they spread over some ten."""
+LIMIT = 48
+"""Positions, and tokens of a translation with the one that it starts from."""
+VARIANTS: dict[str, dict[str, Any]] = {
+    "opus": {},
+    "relu, unscaled": {"activation_function": "relu", "scale_embedding": False},
+    "another encoder": {"encoder_layers": 3, "encoder_ffn_dim": 40, "encoder_attention_heads": 2},
+    "vocabularies of their own": {"share_encoder_decoder_embeddings": False},
+}
+
+
+@cache
+def tokenizer(language: str) -> bytes:
+    """A small SentencePiece model with the special pieces that Marian's have."""
+    lines = (SMOKE / f"train.{language}").read_text(encoding="utf-8").splitlines()
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines[:1000]),
+        model_writer=model,
+        vocab_size=120,
+        bos_id=-1,
+        eos_id=0,
+        unk_id=1,
+        pad_id=-1,
+        minloglevel=2,
+    )
+    return bytes(model.getvalue())
+
+
+def pieces(language: str) -> list[str]:
+    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer(language))
+    return [processor.id_to_piece(id_) for id_ in range(len(processor))]
+
+
+def numbered(*names: str) -> dict[str, int]:
+    return {piece: id_ for id_, piece in enumerate(dict.fromkeys([*names, "<pad>"]))}
+
+
+class Marian:
+    """transformers' own model with random weights and its tokenizer, saved as they save themselves."""
+
+    def __init__(self, folder: Path, settings: dict[str, Any] | None = None, tokens: tuple[str, ...] = ()) -> None:
+        from transformers import MarianConfig, MarianMTModel, MarianTokenizer
+
+        self.folder, settings = folder, settings or {}
+        folder.mkdir(parents=True, exist_ok=True)
+        shared = settings.get("share_encoder_decoder_embeddings", True)
+        own = [pieces("de"), pieces("en")]
+        vocabularies = [numbered(*own[0], *own[1], *tokens)] if shared else [numbered(*names) for names in own]
+        for name, vocabulary in zip(("vocab.json", "target_vocab.json"), vocabularies, strict=False):
+            (folder / name).write_text(json.dumps(vocabulary), encoding="utf-8")
+        for name, language in (("source.spm", "de"), ("target.spm", "en")):
+            (folder / name).write_bytes(tokenizer(language))
+        size = len(vocabularies[-1])
+        sizes = {"layers": 2, "ffn_dim": 48, "attention_heads": 4}
+        config = MarianConfig(
+            **{f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+            | {"vocab_size": len(vocabularies[0]), "decoder_vocab_size": size, "d_model": 32}
+            | {"activation_function": "swish", "scale_embedding": True, "static_position_embeddings": True}
+            | {"max_position_embeddings": LIMIT, "eos_token_id": 0, "pad_token_id": size - 1}
+            | {"decoder_start_token_id": size - 1, "forced_eos_token_id": None, "init_std": 0.25}
+            | settings
+        )
+        torch.manual_seed(3)
+        self.model = MarianMTModel(config).eval()
+        self._make_ordinary()
+        self.model.save_pretrained(folder)
+        vocabulary_files = {"vocab": str(folder / "vocab.json")}
+        if not shared:
+            vocabulary_files |= {"target_vocab_file": str(folder / "target_vocab.json"), "separate_vocabs": "yes"}
+        self.tokenizer = MarianTokenizer(
+            source_spm=str(folder / "source.spm"),
+            target_spm=str(folder / "target.spm"),
+            source_lang="de",
+            target_lang="en",
+            **vocabulary_files,
+        )
+        self.tokenizer.save_pretrained(folder)
+        self.source_pieces = list(vocabularies[0])
+        # Marian's ids of the target to ours.
+        specials = {"<pad>": PAD_ID, "</s>": EOS_ID, "<unk>": UNK_ID}
+        others = iter(range(UNK_ID + 1, UNK_ID + 1 + size))
+        self.ours = [specials[name] if name in specials else next(others) for name in vocabularies[-1]]
+
+    def _make_ordinary(self) -> None:
+        """Weights in the 8 bits of a bundle, and layer norms and a bias as in models that were trained."""
+        with torch.no_grad():
+            self.model.final_logits_bias.normal_(0, 0.5)
+            for norm in (module for module in self.model.modules() if isinstance(module, torch.nn.LayerNorm)):
+                norm.weight.normal_(1, 0.1)
+                norm.bias.normal_(0, 0.1)
+            for parameter in self.model.parameters():
+                if parameter.dim() == 2:
+                    parameter.copy_(rounded(parameter))
+            for side in (self.model.model.encoder, self.model.model.decoder):
+                side.embed_tokens.weight[side.embed_tokens.padding_idx] = 0
+                side.embed_positions.weight.copy_(rounded(side.embed_positions.weight))
+
+    def converted(self, calibration: list[str] | None = None, target_token: str = "") -> Path:
+        bundle = self.folder.parent / "bundle"
+        convert(Conversion(self.folder, target_token=target_token), bundle, calibration)
+        return bundle
+
+    def log_probs(self, line: str, said: list[int]) -> NDArray[np.float32]:
+        """Of the tokens (by our ids) behind each prefix of what was said (Marian's ids), padding left out."""
+        inputs = self.tokenizer(line, return_tensors="pt")
+        start = self.model.config.decoder_start_token_id
+        with torch.no_grad():
+            logits = self.model(**inputs, decoder_input_ids=torch.tensor([[start, *said]])).logits[0]
+        logits[:, start] = -torch.inf
+        found = torch.full((len(said) + 1, max(self.ours) + 1), -torch.inf)
+        found[:, self.ours] = logits.log_softmax(dim=-1)
+        return found.numpy()
+
+
+def our_log_probs(engine: AnyEngine, source: list[int], said: list[int], size: int) -> NDArray[np.float32]:
+    """The same by an engine: step by step, and in a window, which must not differ."""
+    found = np.empty((len(said) + 1, size), dtype=np.float32)
+    rows = engine.encode([source])
+    for place, token in enumerate([EOS_ID, *said]):
+        best = step(engine, rows, np.array([token]), size)
+        found[place, best.ids[0, 0]] = best.log_probs[0, 0]
+    return found
+
+
+def assert_alike(marian: Marian, bundle: Path, name: str, tolerance: float, token: str = "") -> None:
+    translator, vocabulary = load_translator(bundle, engine=name), load_bundle(bundle).vocabulary()
+    random = np.random.default_rng(5)
+    differences = []
+    for line in LINES:
+        source = [*vocabulary.encode(line), EOS_ID]
+        given = f"{token} {line}" if token else line
+        theirs = [marian.source_pieces[id_] for id_ in marian.tokenizer(given).input_ids]
+        assert [vocabulary.source_piece(id_) for id_ in source] == theirs
+        said = random.integers(2, len(marian.ours) - 1, 8).tolist()
+        ours = our_log_probs(translator.engine, source, [marian.ours[id_] for id_ in said], len(vocabulary))
+        expected = marian.log_probs(given, said)
+        assert (ours[:, [BOS_ID, PAD_ID]] < -900).all()
+        places = [id_ for id_ in marian.ours if id_ != PAD_ID]
+        differences.append(np.abs(ours[:, places] - expected[:, places]))
+        assert expected[:, places].std() > 1
+    found = np.concatenate([part.ravel() for part in differences])
+    assert (found.max() if name == "torch" else found.mean()) < tolerance
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_log_probabilities_are_those_of_transformers(variant: str, tmp_path: Path) -> None:
+    marian = Marian(tmp_path / "marian", VARIANTS[variant])
+    bundle = marian.converted(LINES)
+    for engine, tolerance in (("torch", TOLERANCE), ("native", 0.1), ("onnx", 0.1)):
+        assert_alike(marian, bundle, engine, tolerance)
+
+
+def test_of_several_target_languages_one_is_chosen(tmp_path: Path) -> None:
+    marian = Marian(tmp_path / "marian", tokens=TOKENS)
+    bundle = marian.converted(target_token=">>fra<<")
+    assert_alike(marian, bundle, "torch", TOLERANCE, ">>fra<<")
+    vocabulary = load_bundle(bundle).vocabulary()
+    assert vocabulary.encode(" ") == []
+    assert vocabulary.source_piece(vocabulary.encode("Hund")[0]) == ">>fra<<"
+    assert vocabulary.has_word(vocabulary.encode("Hund")) and not vocabulary.has_word(vocabulary.encode("?"))
+
+
+def trained(folder: Path) -> Marian:
+    """A model that has learned some of the smoke corpus: it says something, and comes to an end."""
+    marian = Marian(folder)
+    sources, targets = (
+        (SMOKE / f"train.{side}").read_text(encoding="utf-8").splitlines()[:1600] for side in ("de", "en")
+    )
+    optimiser = torch.optim.Adam(marian.model.parameters(), lr=4e-3)
+    for update in range(150):
+        chosen = slice(update * 64 % 1600, update * 64 % 1600 + 64)
+        batch = marian.tokenizer(sources[chosen], text_target=targets[chosen], return_tensors="pt", padding=True)
+        batch["labels"][batch["labels"] == marian.model.config.pad_token_id] = -100
+        marian.model(**batch).loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+    with torch.no_grad():
+        for parameter in marian.model.parameters():
+            if parameter.dim() == 2:
+                parameter.copy_(rounded(parameter))
+    marian.model.save_pretrained(folder)
+    return marian
+
+
+@pytest.mark.slow
+def test_a_trained_model_translates_as_with_transformers(tmp_path: Path) -> None:
+    marian = trained(tmp_path / "marian")
+    lines = (SMOKE / "valid.de").read_text(encoding="utf-8").splitlines()[:60]
+    calibration = tmp_path / "text.de"
+    calibration.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    theirs = []
+    for line in lines:
+        inputs = marian.tokenizer(line, return_tensors="pt")
+        said = marian.model.generate(**inputs, num_beams=1, do_sample=False, max_length=LIMIT)[0]
+        theirs.append(marian.tokenizer.decode(said, skip_special_tokens=True))
+    assert len(set(theirs)) > 40
+    bundle = tmp_path / "bundle"
+    assert run("convert", marian.folder, bundle, "--calibration", calibration) == (0, f"{bundle}\n", "")
+    vocabulary = load_bundle(bundle).vocabulary()
+    requests = [Request(index, [*vocabulary.encode(line), EOS_ID], LIMIT - 1) for index, line in enumerate(lines)]
+    engine = load_translator(bundle, engine="torch").engine
+    done = sorted(decode(engine, RequestQueue(requests, 8), Greedy(), 8), key=lambda one: one.request.index)
+    assert [vocabulary.decode(hypothesis.ids) for hypothesis in done] == theirs
+    code, out, err = run("translate", "-m", bundle, "--strategy", "ar", "--beam", "4", given="\n".join(lines) + "\n")
+    assert (code, err) == (0, "") and len(out.splitlines()) == 60
+
+
+def test_weights_as_a_pickle_of_half_precision_are_read(tmp_path: Path) -> None:
+    marian = Marian(tmp_path / "marian")
+    (marian.folder / "model.safetensors").unlink()
+    state = {name: part.half() for name, part in marian.model.state_dict().items()}
+    torch.save(state, marian.folder / "pytorch_model.bin")
+    bundle = marian.converted()
+    origin = json.loads((bundle / "manifest.json").read_text())["training"]["converted_from"]
+    assert origin["checkpoint"] == "pytorch_model.bin" and len(origin["sha256"]) == 64
+    marian.model.load_state_dict({name: part.float() for name, part in state.items()})
+    assert_alike(marian, bundle, "torch", 0.05)
+
+
+# -- what is refused
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Marian(tmp_path_factory.mktemp("saved") / "marian", tokens=TOKENS).folder
+
+
+def changed_json(name: str, **changes: object) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        content = json.loads((folder / name).read_text()) | changes
+        (folder / name).write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+
+    return change
+
+
+def cut(name: str) -> Callable[[Path], None]:
+    return lambda folder: os.truncate(folder / name, 1000)
+
+
+def pickled(content: object) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        torch.save(content, folder / "pytorch_model.bin")
+
+    return change
+
+
+REFUSALS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "another model": (changed_json("config.json", model_type="bart"), "config.json: a model of type 'bart'; of "),
+    "activation": (changed_json("config.json", activation_function="tanh"), "activation_function 'tanh' cannot be"),
+    "norm": (changed_json("config.json", normalize_embedding=True), "layer norm of embeddings (normalize_embedding)"),
+    "no heads": (changed_json("config.json", encoder_attention_heads=None), "encoder_attention_heads: None, expected"),
+    "odd heads": (changed_json("config.json", decoder_attention_heads=5), "config.json: width must be a multiple of"),
+    "fewer layers": (changed_json("config.json", encoder_layers=3), "encoder.layers.2.self_attn.q_proj.weight is miss"),
+    "another width": (changed_json("config.json", decoder_ffn_dim=40), "fc1.weight has shape [48, 32], expected [40"),
+    "another start": (changed_json("config.json", decoder_start_token_id=5), "starts from token 5: not converted"),
+    "no languages": (changed_json("tokenizer_config.json", source_lang=None), "does not say the languages; give them"),
+    "no such file": (lambda folder: (folder / "source.spm").unlink(), "source.spm: no such file or directory"),
+    "no configuration": (lambda folder: (folder / "config.json").unlink(), "config.json: no such file or directory"),
+    "no weights": (
+        lambda folder: (folder / "model.safetensors").unlink(),
+        ": no weights: neither model.safetensors nor pytorch_model.bin",
+    ),
+    "cut weights": (cut("model.safetensors"), "model.safetensors: not a safetensors file, or a damaged one"),
+    "cut tokenizer": (cut("source.spm"), "the codes are not a SentencePiece model"),
+    "cut vocabulary": (cut("vocab.json"), "vocab.json: not a JSON object"),
+    "gaps": (changed_json("vocab.json", Hund=4000), "vocab.json: not pieces with the ids 0, 1, and so on"),
+    "words for ids": (changed_json("vocab.json", Hund="one"), "vocab.json: not pieces with the ids 0, 1, and so on"),
+    "more pieces": (changed_json("vocab.json", Hund=199), "not as many tokens as the vocabulary has, 200"),
+    "code": (pickled({"weight": Path("x")}), "pytorch_model.bin: not a file of tensors alone, or a damaged one"),
+    "a list": (pickled([1, 2]), "pytorch_model.bin: not a file of tensors alone"),
+}
+
+
+@pytest.mark.parametrize("why", REFUSALS)
+def test_what_cannot_be_converted_is_one_line(why: str, saved: Path, tmp_path: Path) -> None:
+    change, message = REFUSALS[why]
+    folder = Path(shutil.copytree(saved, tmp_path / "marian"))
+    change(folder)
+    with pytest.raises(InputError) as caught:
+        convert(Conversion(folder, target_token=TOKENS[0]), tmp_path / "bundle", None)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+    assert str(caught.value).startswith(str(folder))
+    assert not (tmp_path / "bundle").exists()
+
+
+@pytest.mark.parametrize(
+    ("token", "message"),
+    [
+        ("", "translates into several languages; --target-token says into which: >>eng<<, >>fra<<"),
+        (">>spa<<", "has no >>spa<<: >>eng<<, >>fra<<"),
+    ],
+)
+def test_a_target_language_is_needed_where_there_are_several(token: str, message: str, saved: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        convert(Conversion(saved, target_token=token), saved.parent / "bundle", None)
+    assert str(caught.value) == f"{saved}: {message}"
+
+
+def test_a_target_token_is_refused_where_there_is_one_target(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no >>fra<<: it is no model of several target languages"):
+        Marian(tmp_path / "marian").converted(target_token=">>fra<<")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--bpe", "sentencepiece"], "--bpe: {folder} is a folder with a Marian model, which says this itself"),
+        (["--source-dict", "x"], "--source-dict: {folder} is a folder with a Marian model, which says this itself"),
+        (["--moses-no-escape"], "--moses-no-escape: {folder} is a folder with a Marian model, which says this itself"),
+    ],
+)
+def test_fairseqs_options_are_refused_for_a_folder(options: list[str], message: str, saved: Path) -> None:
+    code, out, err = run("convert", saved, saved.parent / "bundle", *options)
+    assert (code, out, err) == (2, "", f"specmt: {message.format(folder=saved)}\n")
+
+
+def test_a_target_token_is_refused_for_a_checkpoint(tmp_path: Path) -> None:
+    code, out, err = run("convert", tmp_path / "x.pt", tmp_path / "bundle", "--target-token", ">>fra<<")
+    assert (code, out, err) == (2, "", f"specmt: --target-token: {tmp_path}/x.pt is no folder with a Marian model\n")
+
+
+def run(*arguments: object, given: str = "") -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "specmt", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        input=given,
+        cwd=ROOT,
+    )
+    return done.returncode, done.stdout, done.stderr
