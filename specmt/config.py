@@ -151,6 +151,8 @@ class RefinementConfig:
     blend: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of the refined weights in the stage's result; the rest is as it was before (Wortsman et al. 2022,
     arXiv 2109.01903). Less than 1 keeps more of what the references taught."""
+    label_smoothing: Share = 0.0
+    """None makes the verifier sure of its tokens, so that a search has little to find beside them."""
     optimizer: OptimizerConfig
 
 

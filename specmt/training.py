@@ -216,7 +216,7 @@ class Pipeline:
 
     def _train_verifier(self) -> None:
         initial = self._earlier.verifier(self._folder("verifier"), len(self.vocabulary)) if self._earlier else None
-        self._train_verifier_further("verifier", self.config.verifier.optimizer, "binarise", initial)
+        self._train_verifier_further("verifier", self.config.verifier, "binarise", initial)
 
     def _refine(self) -> None:
         refinement = self.config.refinement
@@ -228,19 +228,19 @@ class Pipeline:
             Decoding(refinement.batch_size, refinement.beam, refinement.length_penalty, refinement.nearest_reference),
             refinement.sample,
         )
-        self._train_verifier_further("refine", refinement.optimizer, "refine", trained)
+        self._train_verifier_further("refine", refinement, "refine", trained)
         if refinement.blend < 1:
             refined = self._folder("refine") / "verifier.pt"
             checkpoints.write_average([trained, refined], refined, [1 - refinement.blend, refinement.blend])
 
     def _train_verifier_further(
-        self, stage: str, optimizer: OptimizerConfig, binarised: str, initial: Path | None
+        self, stage: str, settings: driver.VerifierStage, binarised: str, initial: Path | None
     ) -> None:
         folder = self._folder(stage)
         arguments = driver.verifier_arguments(
-            self.config, optimizer, self._folder(binarised), folder / "checkpoints", initial
+            self.config, settings, self._folder(binarised), folder / "checkpoints", initial
         )
-        self._train(stage, arguments, optimizer, folder / "verifier.pt")
+        self._train(stage, arguments, settings.optimizer, folder / "verifier.pt")
 
     def _distil(self) -> None:
         distillation = self.config.distillation

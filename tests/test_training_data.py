@@ -12,6 +12,7 @@ from specmt.bundle import TOKENIZER
 from specmt.config import Config, CorpusConfig, SampleConfig, load_config
 from specmt.earlier import Earlier
 from specmt.errors import InputError, TrainingError
+from specmt.fairseq_backend.driver import VerifierStage, verifier_arguments
 from specmt.training import Pipeline, Reporter
 from specmt.training_data import shards_of
 from specmt.vocabulary import UNK_ID, Vocabulary
@@ -233,3 +234,14 @@ def test_a_damaged_file_of_the_run_before_is_named(
     (tmp_path / "run" / name).write_bytes(content)
     with pytest.raises(TrainingError, match=f"start_from: {tmp_path}/run/{name}: damaged: ."):
         run(configured(f"start_from={tmp_path}/run", f"output={tmp_path}/next"), "tokenizer")
+
+
+def test_a_refinement_has_a_label_smoothing_of_its_own(configured: Callable[..., Config], tmp_path: Path) -> None:
+    config = configured("refinement={optimizer: {max_updates: 1}}", "verifier.label_smoothing=0.2")
+
+    def smoothing(stage: VerifierStage | None) -> str:
+        assert stage is not None
+        arguments = verifier_arguments(config, stage, tmp_path, tmp_path, None)
+        return arguments[arguments.index("--label-smoothing") + 1]
+
+    assert (smoothing(config.verifier), smoothing(config.refinement)) == ("0.2", "0.0")

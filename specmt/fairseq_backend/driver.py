@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specmt.architecture import Architecture
-from specmt.config import Config, OptimizerConfig, VerifierConfig
+from specmt.config import Config, OptimizerConfig, RefinementConfig, VerifierConfig
 from specmt.errors import TrainingError
+
+VerifierStage = VerifierConfig | RefinementConfig
+"""What the verifier is trained by."""
 
 # Fresh memory is costly in virtual machines: keep what was freed. glibc reads these at start, other libcs ignore them.
 _KEEP_MEMORY = {
@@ -34,14 +37,18 @@ class Progress:
 
 
 def verifier_arguments(
-    config: Config, optimizer: OptimizerConfig, binarised: Path, checkpoints: Path, initial: Path | None
+    config: Config,
+    stage: VerifierStage,
+    binarised: Path,
+    checkpoints: Path,
+    initial: Path | None,
 ) -> list[str]:
-    """Arguments of fairseq for the verifier. `initial`: a checkpoint whose weights it starts from."""
+    """Arguments of fairseq for a stage of the verifier. `initial`: a checkpoint whose weights it starts from."""
     return [
         *(str(binarised), *verifier_shape(config.verifier), "--dropout", str(config.verifier.dropout)),
         *("--source-lang", config.data.source_language, "--target-lang", config.data.target_language),
-        *("--criterion", "specmt_translation", "--label-smoothing", str(config.verifier.label_smoothing)),
-        *_common_arguments(config, optimizer, checkpoints, initial),
+        *("--criterion", "specmt_translation", "--label-smoothing", str(stage.label_smoothing)),
+        *_common_arguments(config, stage.optimizer, checkpoints, initial),
     ]
 
 
