@@ -8,7 +8,8 @@ nearest the reference teaches it most (*sequence-level interpolation* there).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from specmt.workers import run_in_parallel
 SHARD_SENTENCES = 5000
 """Sentences translated between two points from which a killed run can go on."""
 _EXTRA_TOKENS = 10
+_COMMON_SHARE = 0.05
+"""Of the references: from there on, a last token is no accident."""
 _BLEU = BLEU(tokenize="none", effective_order=True)
 
 Ids = list[int]
@@ -66,9 +69,10 @@ def _translate(engine: AnyEngine, pairs: Sequence[tuple[Ids, Ids]], decoding: De
     ]
     queue = RequestQueue(requests, decoding.batch_size)
     translations: list[Ids] = [[] for _ in pairs]
+    ends = common_ends(reference for _, reference in pairs)
     for hypotheses in run_in_parallel(lambda: _decoded(engine, queue, decoding), workers):
         index, said = hypotheses[0].request.index, [_without_end(hypothesis) for hypothesis in hypotheses]
-        translations[index] = nearest(said, pairs[index][1]) if decoding.nearest_reference else said[0]
+        translations[index] = nearest(said, pairs[index][1], ends) if decoding.nearest_reference else said[0]
     return translations
 
 
@@ -86,7 +90,20 @@ def _without_end(hypothesis: Hypothesis) -> Ids:
     return [id_ for id_ in hypothesis.ids if id_ != EOS_ID]
 
 
-def nearest(hypotheses: Sequence[Ids], reference: Ids) -> Ids:
-    """The hypothesis with the greatest BLEU of its tokens against the reference; the first of equals."""
+def nearest(hypotheses: Sequence[Ids], reference: Ids, ends: Set[int] = frozenset()) -> Ids:
+    """The hypothesis with the greatest BLEU of its tokens against the reference; the first of equals.
+
+    Args:
+        ends: what most sentences end with. It is a hypothesis with such an end, if the reference has one and any has:
+            a beam often holds the reference's words without the full stop, and who learns them leaves it out.
+    """
+    if reference and reference[-1] in ends:
+        hypotheses = [ids for ids in hypotheses if ids and ids[-1] in ends] or hypotheses
     words = [" ".join(map(str, ids)) for ids in (*hypotheses, reference)]
     return max(zip(hypotheses, words, strict=False), key=lambda one: _BLEU.sentence_score(one[1], words[-1:]).score)[0]
+
+
+def common_ends(references: Iterable[Ids]) -> Set[int]:
+    """The tokens that many of the references end with: full stops and the like, whatever the language."""
+    counts = Counter(ids[-1] for ids in references if ids)
+    return {id_ for id_, count in counts.items() if count >= _COMMON_SHARE * counts.total()}

@@ -11,7 +11,7 @@ from scripted import FIRST_PIECE_ID, ScriptedEngine
 from specmt import distillation
 from specmt.beam import beam_search
 from specmt.decoding import Request
-from specmt.distillation import Decoding, Ids, nearest, translate_in_shards
+from specmt.distillation import Decoding, Ids, common_ends, nearest, translate_in_shards
 from specmt.vocabulary import EOS_ID
 
 A, B, C, D, E = range(FIRST_PIECE_ID, FIRST_PIECE_ID + 5)
@@ -46,6 +46,15 @@ def test_of_a_beam_the_best_or_the_one_nearest_the_reference_is_taken(tmp_path: 
 def test_nearness_is_that_of_tokens_and_their_order() -> None:
     assert nearest([[A, C, B, D], [A, B, C, E], [A, B, C, E]], [A, B, C, D]) == [A, B, C, E]
     assert nearest([[A], [B], []], [C, D]) == [A]
+
+
+def test_the_nearest_has_an_end_if_the_reference_has_one_and_any_has() -> None:
+    stop, mark = D, E
+    assert common_ends([[A, stop]] * 40 + [[mark]] * 4 + [[A, B], [C], []]) == {stop, mark}
+    assert nearest([[A, A, stop], [A, B, C]], [A, B, C, stop], {stop, mark}) == [A, A, stop]
+    assert nearest([[A, A, mark], [A, B, C]], [A, B, C, stop], {stop, mark}) == [A, A, mark]
+    assert nearest([[A, A, stop], [A, B, C]], [A, B, C], {stop, mark}) == [A, B, C]
+    assert nearest([[A, A], [A, B, C], []], [A, B, C, stop], {stop, mark}) == [A, B, C]
 
 
 def test_shards_that_stand_are_read_and_not_translated_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
