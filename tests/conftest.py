@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 # Machines that test are often busy: no deadline. The same examples in every run, so that a failure is one's own.
 settings.register_profile("specmt", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("specmt")
+# Shells have commands in the background ignore Ctrl-C, which some tests send themselves.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
