@@ -229,7 +229,8 @@ class Config:
     said can still be."""
     data: DataConfig
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
-    verifier: VerifierConfig
+    verifier: VerifierConfig | None = None
+    """Left out: that of the bundle which `start_from` names stays as it is, and gets a drafter."""
     refinement: RefinementConfig | None = None
     """Left out: the verifier stays as it was trained on the references."""
     distillation: DistillationConfig = Field(default_factory=DistillationConfig)
@@ -297,7 +298,7 @@ def load_config(path: Path, overrides: list[str]) -> Config:
 
 def _contradictions(config: Config) -> Iterator[str]:
     """Settings that cannot be had together, or not with fairseq."""
-    data, verifier, drafter = config.data, config.verifier, config.drafter
+    data, verifier = config.data, config.verifier
     if data.source_language == data.target_language:
         yield "data.target_language: must not be the source language: files are named by them"
     if any(unicodedata.category(character) in {"Cc", "Cs"} for character in config.tokenizer.required_characters):
@@ -309,15 +310,32 @@ def _contradictions(config: Config) -> Iterator[str]:
     start, output = Path(config.start_from).resolve(), Path(config.output).resolve()
     if config.start_from and output in {start, *start.parents}:
         yield "start_from: must not be output, or in it: a run does not go on from itself"
-    if verifier.width % verifier.heads:
-        yield "verifier.width: must be a multiple of verifier.heads"
-    if drafter.layers > verifier.decoder_layers:
-        yield "drafter.layers: must not exceed verifier.decoder_layers, from which they start"
-    if drafter.vocabulary_size >= config.tokenizer.vocabulary_size:
-        yield "drafter.vocabulary_size: must be less than tokenizer.vocabulary_size; 0 is all of it"
-    if config.export.draft_length > drafter.draft_length:
+    yield from _wrong_verifier(config, verifier) if verifier else _needless(config)
+    if config.export.draft_length > config.drafter.draft_length:
         yield "export.draft_length: must not exceed drafter.draft_length"
     yield from _wrong_corpora(config)
+
+
+def _wrong_verifier(config: Config, verifier: VerifierConfig) -> Iterator[str]:
+    if verifier.width % verifier.heads:
+        yield "verifier.width: must be a multiple of verifier.heads"
+    if config.drafter.layers > verifier.decoder_layers:
+        yield "drafter.layers: must not exceed verifier.decoder_layers, from which they start"
+    if config.drafter.vocabulary_size >= config.tokenizer.vocabulary_size:
+        yield "drafter.vocabulary_size: must be less than tokenizer.vocabulary_size; 0 is all of it"
+
+
+def _needless(config: Config) -> Iterator[str]:
+    """What training a drafter alone has no use for, or lacks."""
+    if not config.start_from:
+        yield "verifier: is missing, and so is start_from, whose verifier would be taken"
+    if config.tokenizer != TokenizerConfig():
+        yield "tokenizer: there is no verifier to train, and that of start_from has its own"
+    if config.refinement:
+        yield "refinement: there is no verifier to train"
+    for name, sample in config.distillation.sample.items():
+        if sample.references:
+            yield f"distillation.sample: {name}: references: a drafter alone learns from translations only"
 
 
 def _wrong_corpora(config: Config) -> Iterator[str]:

@@ -24,7 +24,8 @@ from specmt.workers import run_in_parallel
 
 SHARD_SENTENCES = 5000
 """Sentences translated between two points from which a killed run can go on."""
-_EXTRA_TOKENS = 10
+EXTRA_TOKENS = 10
+"""A translation has at most twice the tokens of its source and so many."""
 _COMMON_SHARE = 0.05
 """Of the references: from there on, a last token is no accident."""
 _BLEU = BLEU(tokenize="none", effective_order=True)
@@ -65,7 +66,7 @@ def translate_in_shards(
 
 def _translate(engine: AnyEngine, pairs: Sequence[tuple[Ids, Ids]], decoding: Decoding, workers: int) -> list[Ids]:
     requests = [
-        Request(index, [*source, EOS_ID], 2 * len(source) + _EXTRA_TOKENS) for index, (source, _) in enumerate(pairs)
+        Request(index, [*source, EOS_ID], 2 * len(source) + EXTRA_TOKENS) for index, (source, _) in enumerate(pairs)
     ]
     queue = RequestQueue(requests, decoding.batch_size)
     translations: list[Ids] = [[] for _ in pairs]

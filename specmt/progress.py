@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from specmt.fairseq_backend import driver
-from specmt.training import Reporter
+from specmt.pipeline import Reporter
 
 
 @contextmanager

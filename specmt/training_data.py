@@ -16,7 +16,7 @@ from specmt.corpus import Pair
 from specmt.engines.base import IntArray
 from specmt.errors import InputError, TrainingError
 from specmt.fairseq_backend import binarise
-from specmt.vocabulary import Vocabulary, required_pieces, train_vocabulary
+from specmt.vocabulary import AnyVocabulary, Vocabulary, required_pieces, train_vocabulary
 
 Ids = list[int]
 Encoded = list[tuple[Ids, Ids]]
@@ -149,7 +149,7 @@ class TrainingData:
 
     def write_binarised(
         self,
-        vocabulary: Vocabulary,
+        vocabulary: AnyVocabulary,
         folder: Path,
         encoded: Callable[[CorpusConfig, str], Encoded],
         why_none: str,
@@ -163,10 +163,14 @@ class TrainingData:
         Raises:
             TrainingError: nothing is left of a split.
         """
-        binarise.write_dictionary(vocabulary, folder, self.languages)
+        sizes = (vocabulary.source_size, len(vocabulary))
+        if isinstance(vocabulary, Vocabulary):
+            binarise.write_dictionary(vocabulary, folder, self.languages)
+        else:
+            binarise.write_numbers(sizes, folder, self.languages)
         for split, entries in (("train", self.config.data.train), ("valid", self.config.data.valid)):
             pairs = (pair for entry in entries for pair in encoded(entry, split))
-            if not binarise.write_split(folder, split, self.languages, pairs, len(vocabulary)):
+            if not binarise.write_split(folder, split, self.languages, pairs, max(sizes)):
                 raise TrainingError(f"data.{split}: no pair is left of it: {why_none}")
 
     def target_counts(self, folder: Path, vocabulary_size: int) -> IntArray:

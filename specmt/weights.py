@@ -32,13 +32,18 @@ def quantise(matrix: FloatArray) -> tuple[NDArray[np.int8], FloatArray]:
     return np.rint(matrix / scales[:, None]).astype(np.int8), scales
 
 
-def save_weights(weights: Mapping[str, ArrayLike], path: Path) -> None:
+def save_weights(
+    weights: Mapping[str, ArrayLike], path: Path, others: Mapping[str, NDArray[Any]] | None = None
+) -> None:
     """Store weights (float32; ids int64), matrices as 8-bit integers.
+
+    Args:
+        others: tensors that stand beside them, stored already.
 
     Raises:
         BundleError: a weight is no number.
     """
-    stored: Stored = {}
+    stored: Stored = dict(others or {})
     for name, weight in weights.items():
         array = np.asarray(weight, dtype=vector_type(name))
         if not np.isfinite(array).all():

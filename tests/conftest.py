@@ -60,8 +60,9 @@ def bundle(pristine: Path, tmp_path: Path) -> Path:
 def trained_clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder like the clone, in which the README's command has trained the small pair into `runs/tiny-smoke`."""
     folder = tmp_path_factory.mktemp("trained")
-    (block,) = (block for block in blocks(README.read_text(encoding="utf-8")) if "specmt train " in block.commands)
-    (command,) = (line for line in block.commands.splitlines() if line.startswith("specmt train "))
+    trains = "specmt train --config configs/tiny-smoke.yaml"
+    (block,) = (block for block in blocks(README.read_text(encoding="utf-8")) if trains in block.commands)
+    (command,) = (line for line in block.commands.splitlines() if line.startswith(trains))
     clone = cloned(folder / "clone")
     run(replace(block, commands=f"{command}\n"), clone, environment(folder / "bin"))
     return clone

@@ -151,13 +151,14 @@ def test_a_drafter_over_tokens_is_trained_as_the_engine_runs_it() -> None:
     from pairs import fairseq_verifier, random_weights
 
     from specmt.fairseq_backend.drafter import DrafterModelConfig
+    from specmt.fairseq_backend.frozen import FrozenTransformer
 
     assert (drafter_variants.OVER_TOKENS, drafter_variants.WITHOUT_BIGRAM) == (OVER_TOKENS, WITHOUT_BIGRAM)
     pair = Architecture(48, 16, 2, 24, 1, 2, 1, draft_length=3, bigram_rank=6)
     weights = random_weights(pair, seed=3, projections=0.3)
     verifier, _ = fairseq_verifier(pair, weights)
     settings = DrafterModelConfig(layers=1, draft_length=3, bigram_rank=6)
-    model = drafter_variants.DrafterOverTokens(settings, verifier.requires_grad_(False)).eval()
+    model = drafter_variants.DrafterOverTokens(settings, FrozenTransformer(verifier)).eval()
     model.load_state_dict({name[8:]: weight for name, weight in weights.items() if name.startswith("drafter.")})
     source, target = [7, 9, 11, EOS_ID], [12, 13, 14, EOS_ID]
     read = torch.tensor([[EOS_ID, *target[:-1]]])
@@ -170,7 +171,7 @@ def test_a_drafter_over_tokens_is_trained_as_the_engine_runs_it() -> None:
     engine.commit(rows, np.array([2]))
     found = engine.draft(rows, read[:, 2].numpy(), 3)
     with torch.inference_mode():
-        expected = (model(windows)[0, 0] @ model.embeddings.T).gather(1, torch.from_numpy(found.ids[0]))
+        expected = (model(windows)[0, 0] @ model.verifier.output.T).gather(1, torch.from_numpy(found.ids[0]))
     np.testing.assert_allclose(found.scores[0], expected, atol=1e-4)
 
 

@@ -74,6 +74,29 @@ def test_a_learning_rate_may_be_written_in_any_way(path: Path, number: str) -> N
     assert load_config(path, [f"verifier.optimizer.learning_rate={number}"]).verifier.optimizer.learning_rate == 0.001
 
 
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("start_from=''", "verifier: is missing, and so is start_from, whose verifier would be taken"),
+        (
+            "tokenizer.vocabulary_size=4000",
+            "tokenizer: there is no verifier to train, and that of start_from has its own",
+        ),
+        ("refinement={optimizer: {max_updates: 1}}", "refinement: there is no verifier to train"),
+        (
+            "distillation.sample={train: {references: true}}",
+            "distillation.sample: train: references: a drafter alone learns from translations only",
+        ),
+    ],
+)
+def test_a_drafter_alone_needs_a_verifier_and_no_settings_of_one(path: Path, override: str, expected: str) -> None:
+    values = yaml.safe_load(SMALLEST)
+    del values["verifier"]
+    path.write_text(yaml.safe_dump(values), encoding="utf-8")
+    assert load_config(path, ["start_from=bundle"]).verifier is None
+    assert message(path, "start_from=bundle", override) == f"own.yaml: {expected}"
+
+
 def test_loading_changes_nothing_of_the_file(path: Path) -> None:
     load_config(path, ["name=other"])
     assert path.read_text(encoding="utf-8") == SMALLEST
@@ -120,7 +143,7 @@ def test_a_sample_of_a_corpus_that_is_not_there_is_refused(path: Path, section: 
 
 
 @pytest.mark.parametrize(
-    "key", ["name", "output", "data", "verifier", "drafter", "data.train", "data.source_language", "verifier.optimizer"]
+    "key", ["name", "output", "data", "drafter", "data.train", "data.source_language", "verifier.optimizer"]
 )
 def test_a_missing_key_is_named(path: Path, key: str) -> None:
     values = yaml.safe_load(SMALLEST)

@@ -19,6 +19,7 @@ from specmt.architecture import Architecture
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import TrainingError
 from specmt.fairseq_backend import checkpoints, drafter, driver
+from specmt.fairseq_backend.frozen import FrozenTransformer
 from specmt.fairseq_backend.loss import CHUNK_POSITIONS, linear_cross_entropy
 from specmt.files import write_json
 from specmt.vocabulary import EOS_ID, PAD_ID
@@ -57,7 +58,7 @@ def model(weights: dict[str, torch.Tensor], tmp_path_factory: pytest.TempPathFac
         bigram_rank=PAIR.bigram_rank,
         output_ids=str(output_ids),
     )
-    built = drafter.DrafterModel(settings, verifier.requires_grad_(False)).eval()
+    built = drafter.DrafterModel(settings, FrozenTransformer(verifier)).eval()
     state = {name.removeprefix("drafter."): w for name, w in weights.items() if name.startswith("drafter.")}
     state.pop("output.weight")  # rows of the embedding matrix
     built.load_state_dict(state)
@@ -95,7 +96,7 @@ def test_the_trained_drafter_is_the_one_the_engine_runs(
                 engine.verify(rows, read[:, :start], beta=1)
                 engine.commit(rows, np.array([start]))
             lattice = engine.draft(rows, read[:, start], PAIR.draft_length)
-            expected = states[row, window] @ model.embeddings.T
+            expected = states[row, window] @ model.verifier.output.T
             found = torch.from_numpy(lattice.ids[0]).long()
             places = model.output.places[found]
             assert (places >= 0).all()

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,6 +21,7 @@ from specmt.earlier import Earlier
 from specmt.errors import TrainingError
 from specmt.fairseq_backend.checkpoints import last_checkpoints, load
 from specmt.vocabulary import add_characters
+from specmt.weights import read_stored
 
 ROOT = Path(__file__).parent.parent
 SMOKE = ROOT / "data" / "smoke"
@@ -311,6 +313,69 @@ def test_a_run_is_gone_on_from_before_its_refinement_with_its_drafter(run_folder
     assert Earlier(mixed).drafter(tmp_path, config.drafter, size + 8) is None
     with pytest.raises(TrainingError, match="a tokenizer and a verifier that were not made together"):
         Earlier(mixed).check(config.verifier)
+
+
+@pytest.fixture(scope="session")
+def converted(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The trained verifier as a model of fairseq's: a bundle with another kind of vocabulary and no drafter."""
+    path, binarised = tmp_path_factory.mktemp("converted") / "bundle", run_folder / "binarise"
+    specmt(
+        *("convert", run_folder / "verifier" / "verifier.pt", path, "--bpe", "sentencepiece"),
+        *("--codes", run_folder / "tokenizer" / TOKENIZER, "--calibration", SMOKE / "valid.de"),
+        *("--source-dict", binarised / "dict.de.txt", "--target-dict", binarised / "dict.en.txt"),
+    )
+    return path
+
+
+def alone(output: Path, start: Path, *settings: str) -> list[str]:
+    overrides = [f"--set={setting}" for setting in (f"output={output}", f"start_from={start}", *settings)]
+    return ["train", "--config", "configs/tiny-drafter.yaml", *overrides]
+
+
+def test_a_converted_verifier_gets_a_drafter_and_stays_as_it_is(converted: Path, tmp_path: Path) -> None:
+    finished = specmt(*alone(tmp_path / "run", converted))
+    assert f"drafter: anew, no such in {converted}" in finished.stderr.decode()
+    bundle = tmp_path / "run" / "bundle"
+    assert finished.stdout.decode() == f"{bundle}\n"
+    before, after = load_bundle(converted), load_bundle(bundle)
+    old, new = (read_stored(one.weights_path, one.architecture) for one in (before, after))
+    assert all(np.array_equal(new[name], array) for name, array in old.items())
+    assert after.vocabulary().encode("Die Frau liest.") == before.vocabulary().encode("Die Frau liest.")
+    assert after.max_source_tokens == before.max_source_tokens
+    scores = after.scores["validation"]
+    assert scores["spec-strict"]["mean_emitted_tokens"] > 2 and scores["spec-strict"]["bleu"] > 60
+    source = (SMOKE / "test.de").read_bytes()
+    for engine in ("native", "onnx", "torch"):
+        translate = ("translate", "-m", bundle, "--engine", engine)
+        greedy = specmt(*translate, "--strategy", "ar", stdin=source).stdout
+        for batch_size, draft_length in ((1, 6), (7, 1), (32, 3)):
+            strict = ("--strict", "--batch-size", batch_size, "--draft-length", draft_length)
+            assert specmt(*translate, *strict, stdin=source).stdout == greedy
+
+
+def test_a_drafter_alone_goes_on_where_it_was_killed_and_from_an_earlier_one(converted: Path, tmp_path: Path) -> None:
+    short = ("drafter.optimizer.max_updates=40", "drafter.optimizer.checkpoint_updates=20")
+    for stage in ("distil", "drafter", "export", "evaluate"):
+        kill_at(f"{stage}: begins", alone(tmp_path / "run", converted, *short))
+    assert "evaluate: done" in specmt(*alone(tmp_path / "run", converted, *short)).stderr.decode()
+    first = tmp_path / "run" / "bundle"
+    again = specmt(*alone(tmp_path / "more", first, *short)).stderr.decode()
+    assert f"drafter: goes on from {first}" in again
+    assert load_bundle(tmp_path / "more" / "bundle").training["drafter"]["config"]["start_from"] == str(first)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("drafter.layers=3", "drafter.layers: {} has 2, from which they start"),
+        ("drafter.vocabulary_size=4000", "drafter.vocabulary_size: must be less than the 400 of {}"),
+        ("start_from=data", "data: no manifest.json; not a model directory"),
+    ],
+)
+def test_a_drafter_that_does_not_fit_is_refused(setting: str, message: str, converted: Path, tmp_path: Path) -> None:
+    done = specmt(*alone(tmp_path / "run", converted, setting), check=False)
+    assert one_line(done) == f"specmt: {message.format(converted)}"
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_killed_in_every_stage_ends_with_a_working_bundle(tmp_path: Path) -> None:

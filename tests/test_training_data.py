@@ -13,7 +13,8 @@ from specmt.config import Config, CorpusConfig, SampleConfig, load_config
 from specmt.earlier import Earlier
 from specmt.errors import InputError, TrainingError
 from specmt.fairseq_backend.driver import VerifierStage, verifier_arguments
-from specmt.training import Pipeline, Reporter
+from specmt.pipeline import Reporter
+from specmt.training import PairPipeline
 from specmt.training_data import shards_of
 from specmt.vocabulary import UNK_ID, Vocabulary
 
@@ -50,7 +51,7 @@ def configured(tmp_path: Path) -> Callable[..., Config]:
 def run(config: Config, *stages: str) -> list[str]:
     """What a pipeline announces while it completes some stages."""
     lines: list[str] = []
-    pipeline = Pipeline(config, Reporter(lines.append, lambda *_: None))
+    pipeline = PairPipeline(config, Reporter(lines.append, lambda *_: None))
     for stage in stages:
         assert pipeline.run(stage) == Path(config.output) / stage
     return lines
@@ -72,7 +73,7 @@ def test_validation_pairs_that_are_trained_on_are_told(configured: Callable[...,
 
 
 def test_skip_parts_one_file_into_training_and_validation(configured: Callable[..., Config]) -> None:
-    pipeline = Pipeline(configured(), Reporter(print, lambda *_: None))
+    pipeline = PairPipeline(configured(), Reporter(print, lambda *_: None))
     every = pipeline.data.read(CorpusConfig(path="train.tsv"))
     assert pipeline.data.read(CorpusConfig(path="train.tsv", skip=30)) == every[30:]
     assert pipeline.data.read(CorpusConfig(path="train.tsv", skip=30, limit=20)) == every[30:50]
@@ -103,7 +104,7 @@ def test_a_split_of_which_nothing_is_left_is_named(
     run(config, "tokenizer")
     (tmp_path / name).write_text("Hund\t\n" * 3, encoding="utf-8")
     with pytest.raises(TrainingError, match=f"data.{split}: no pair is left of it"):
-        Pipeline(config, Reporter(lambda _: None, lambda *_: None)).data.binarise(
+        PairPipeline(config, Reporter(lambda _: None, lambda *_: None)).data.binarise(
             Vocabulary((tmp_path / "run" / "tokenizer" / TOKENIZER).read_bytes()), tmp_path / "run"
         )
 

@@ -5,7 +5,6 @@ What paid went into `specmt.fairseq_backend.drafter`; these stay here, so that t
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from specmt.fairseq_backend.drafter import DrafterModel, DrafterModelConfig, Windows
+from specmt.fairseq_backend.frozen import Frozen
 
 from fairseq.models import register_model  # isort: skip
 
@@ -25,7 +25,7 @@ OVER_TOKENS = "specmt_drafter_over_tokens"
 class DrafterWithoutBigram(DrafterModel):
     """Each slot picks its token alone: the bigram term begins as zero, and stays so."""
 
-    def __init__(self, cfg: DrafterModelConfig, verifier: Any) -> None:  # noqa: ANN401  (fairseq has no types)
+    def __init__(self, cfg: DrafterModelConfig, verifier: Frozen) -> None:
         super().__init__(cfg, verifier)
         self.bigram_right.weight.requires_grad_(False)
 
@@ -38,6 +38,6 @@ class DrafterOverTokens(DrafterModel):
     def windows(self, sample: dict[str, Any], starts: Tensor, padding_id: int) -> Windows:
         """As the drafter's own, with tokens and their positions in place of states."""
         ids = sample["net_input"]["prev_output_tokens"]
-        tokens = functional.embedding(ids, self.embeddings) * math.sqrt(self.embeddings.size(1))
+        tokens = functional.embedding(ids, self.verifier.embeddings)
         windows = super().windows(sample, starts, padding_id)
         return replace(windows, states=tokens + self.positions[: ids.size(1)])

@@ -26,6 +26,8 @@ def train(
 ) -> None:
     """Train a pair: tokenizer, binarise, verifier, refine, distil, drafter, export, evaluate.
 
+    Or only a drafter, for a model that there is: distil, drafter, export, evaluate.
+
     Each stage is skipped when its outputs stand and its inputs have not changed; interrupted, it goes on from its last
     checkpoint.
     """
@@ -40,8 +42,7 @@ def train(
 
     loaded = load_config(config, overrides or [])
     with training_reporter() as reporter:
-        pipeline = training.Pipeline(loaded, reporter)
-        bundle = pipeline.run(stage, restart=not resume)
+        bundle = training.pipeline(loaded, reporter).run(stage, restart=not resume)
     typer.echo(bundle)
 
 

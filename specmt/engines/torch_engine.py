@@ -27,7 +27,7 @@ from specmt.engines.torch_layers import (
     final_norm,
     position_table,
 )
-from specmt.engines.torch_rows import CAPACITY_STEP, Cache, TorchRows, joined, padded_mask, rounded_up
+from specmt.engines.torch_rows import CAPACITY_STEP, Cache, States, TorchRows, joined, padded_mask, rounded_up
 from specmt.errors import EngineError
 from specmt.tensors import DRAFTER_OUTPUT, SOURCE_POSITIONS, TARGET_POSITIONS, VERIFIER_OUTPUT
 from specmt.vocabulary import EOS_ID, PAD_ID
@@ -144,6 +144,10 @@ class TorchEngine:
 
     def _encode(self, sources: Sequence[Sequence[int]], longest: int) -> TorchRows:
         """As `encode`, with padding up to `longest` tokens."""
+        return self._rows(*self._encoder_states(sources, longest))
+
+    def _encoder_states(self, sources: Sequence[Sequence[int]], longest: int) -> tuple[Tensor, Tensor]:
+        """The encoder's output, shape (batch, longest, width), and the mask of `TorchRows`."""
         ids = torch.full((len(sources), longest), PAD_ID)
         for row, source in enumerate(sources):
             ids[row, : len(source)] = torch.tensor(source)
@@ -155,18 +159,41 @@ class TorchEngine:
         for attention, feed_forward in self._encoder_layers:
             query, keys, values = self._split_heads(attention.project(attention.input(x)), 3, heads)
             x = feed_forward(attention.sum(x, attention.out(attend(query, keys, values, mask))))
-        projected = self._split_heads(self._project_memory(self._encoder_norm(x)), 2 * self._cached_layers)
-        memory = [Cache(*projected[i : i + 2]) for i in range(0, len(projected), 2)]
-        empty = memory[0].keys[:, :, :0]
+        return self._encoder_norm(x), mask
+
+    def _rows(self, memory: Tensor, mask: Tensor) -> TorchRows:
+        """Rows without a target for what `_encoder_states` gave."""
+        projected = self._split_heads(self._project_memory(memory), 2 * self._cached_layers)
+        caches_of_source = [Cache(*projected[i : i + 2]) for i in range(0, len(projected), 2)]
+        empty = caches_of_source[0].keys[:, :, :0]
         caches = [Cache(empty, empty) for _ in range(self._cached_layers)]
-        return TorchRows(memory, mask, caches, np.zeros(len(sources), dtype=np.int64))
+        return TorchRows(caches_of_source, mask, caches, np.zeros(len(memory), dtype=np.int64))
 
     @torch.inference_mode()
     def verify(self, rows: TorchRows, token_ids: IntArray, beta: int) -> Candidates:
         """See `Engine.verify`."""
+        positions = self._tensor(rows.lengths[:, None] + np.arange(token_ids.shape[1]))
+        states = self._decoder_states(rows, token_ids, positions)
+        if rows.drafts:
+            self._cache_prefix(rows, states, positions)
+        return self._best(self._output(states).float(), beta)
+
+    def states(self, sources: Sequence[Sequence[int]], token_ids: IntArray) -> States:
+        """What a drafter reads of the verifier that has read whole targets; see `verify`. No gradients are kept.
+
+        Args:
+            token_ids: what the decoder reads, shape (batch, T), padded with whatever token.
+        """
+        with torch.no_grad():  # not in inference mode: training goes on from here
+            memory, mask = self._encoder_states(sources, max(len(source) for source in sources))
+            rows = self._rows(memory, mask)
+            positions = self._tensor(np.broadcast_to(np.arange(token_ids.shape[1]), token_ids.shape))
+            return States(memory, mask[:, 0, 0] != 0, self._decoder_states(rows, token_ids, positions))
+
+    def _decoder_states(self, rows: TorchRows, token_ids: IntArray, positions: Tensor) -> Tensor:
+        """States of tokens at `positions`, behind what is cached; shape (batch, T, width)."""
         count = token_ids.shape[1]
         rows.reserve(int(rows.lengths.max()) + count)
-        positions = self._tensor(rows.lengths[:, None] + np.arange(count))
         read = rows.capacity if rows.fixed else int(rows.lengths.max()) + count
         mask = self._causal_mask(rows, count, read)
         embedded = self._scaled_embeddings[self._tensor(token_ids)]
@@ -178,10 +205,7 @@ class TorchEngine:
             attended = attention.out(attend(query, cache.keys[:, :, :read], cache.values[:, :, :read], mask))
             x = attention.sum(x, attended)
             x = feed_forward(self._read_source(x, cross, rows.memory[layer], rows.source_mask))
-        states = self._decoder_norm(x)
-        if rows.drafts:
-            self._cache_prefix(rows, states, positions)
-        return self._best(self._output(states).float(), beta)
+        return self._decoder_norm(x)
 
     @torch.inference_mode()
     def draft(self, rows: TorchRows, last_ids: IntArray, draft_length: int) -> Lattice:

@@ -78,6 +78,18 @@ class TorchRows:
             self.caches = [cache.sized(rounded_up(positions, CAPACITY_STEP)) for cache in self.caches]
 
 
+@dataclass(frozen=True)
+class States:
+    """What a verifier made of sources and targets, for a drafter in training. S source, T target positions."""
+
+    memory: Tensor
+    """The encoder's output, shape (batch, S, width)."""
+    memory_padding: Tensor
+    """True at source padding, shape (batch, S)."""
+    decoded: Tensor
+    """The decoder's states, shape (batch, T, width)."""
+
+
 def _laid_out(entries: Tensor, indices: Tensor, capacity: int) -> Tensor:
     """Contiguous rows, shape (len(indices), heads, capacity, head width)."""
     result = entries.new_zeros(len(indices), entries.size(1), capacity, entries.size(3))

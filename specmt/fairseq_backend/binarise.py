@@ -28,6 +28,13 @@ def write_dictionary(vocabulary: AnyVocabulary, folder: Path, languages: Sequenc
         (folder / f"dict.{language}.txt").write_text(lines, encoding="utf-8")
 
 
+def write_numbers(sizes: Iterable[int], folder: Path, languages: Sequence[str]) -> None:
+    """Write dictionaries whose words are ids, for vocabularies of other kinds. `sizes`: of each language, in tokens."""
+    for size, language in zip(sizes, languages, strict=True):
+        lines = "".join(f"{id_} 1\n" for id_ in range(MASK_ID, size))
+        (folder / f"dict.{language}.txt").write_text(lines, encoding="utf-8")
+
+
 def write_split(
     folder: Path,
     split: str,

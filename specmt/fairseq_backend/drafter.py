@@ -16,11 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from specmt.engines.torch_layers import position_table
 from specmt.fairseq_backend import compat  # noqa: F401  (before fairseq)
+from specmt.fairseq_backend.frozen import Frozen, load_frozen
 from specmt.fairseq_backend.loss import linear_cross_entropy
 
-from fairseq import checkpoint_utils  # isort: skip
 from fairseq.criterions import FairseqCriterion, register_criterion  # isort: skip
 from fairseq.dataclass import FairseqDataclass  # isort: skip
 from fairseq.logging import metrics  # isort: skip
@@ -35,17 +34,16 @@ _LONGEST_TARGET = 1024  # that fairseq takes, in tokens
 class DraftingConfig(TranslationConfig):
     """Arguments of the task."""
 
-    verifier_checkpoint: str = field(default="", metadata={"help": "the verifier that the drafter works for"})
+    verifier_checkpoint: str = field(default="", metadata={"help": "the verifier: a checkpoint or a bundle"})
 
 
 @register_task("specmt_drafting", dataclass=DraftingConfig)
 class DraftingTask(TranslationTask):
     """Translation whose references are the verifier's own translations; holds the frozen verifier."""
 
-    def load_verifier(self) -> Any:
-        """The verifier in evaluation mode, without gradients."""
-        (verifier,), _ = checkpoint_utils.load_model_ensemble([self.cfg.verifier_checkpoint])
-        return verifier.eval().requires_grad_(False)
+    def load_verifier(self) -> Frozen:
+        """The verifier that the drafter works for."""
+        return load_frozen(Path(self.cfg.verifier_checkpoint))
 
 
 @dataclass
@@ -172,16 +170,14 @@ class _Output(nn.Module):
 class DrafterModel(BaseFairseqModel):
     """The drafter; the frozen verifier is used but is no part of its state."""
 
-    def __init__(self, cfg: DrafterModelConfig, verifier: Any) -> None:
+    def __init__(self, cfg: DrafterModelConfig, verifier: Frozen) -> None:
         super().__init__()
         self.cfg = cfg
-        self._frozen = [verifier]  # in a list: neither a parameter nor in the checkpoint
-        last = verifier.decoder.layers[-cfg.layers :]
-        width, inner = last[0].fc1.in_features, last[0].fc1.out_features
-        heads = last[0].self_attn.num_heads
+        self.verifier = verifier
+        width, inner, heads = verifier.width, verifier.feed_forward_width, verifier.heads
         self.layers = nn.ModuleList(DrafterLayer(width, inner, heads, cfg.dropout) for _ in range(cfg.layers))
         self.layer_norm = nn.LayerNorm(width)
-        size = verifier.decoder.embed_tokens.num_embeddings
+        size = len(verifier.embeddings)
         output_ids = torch.tensor(json.loads(Path(cfg.output_ids).read_text())) if cfg.output_ids else None
         self.output = _Output(size, output_ids)
         self.slots = nn.Embedding(cfg.draft_length, width)
@@ -189,36 +185,22 @@ class DrafterModel(BaseFairseqModel):
         self.bigram_left = nn.Embedding(size, cfg.bigram_rank)
         self.bigram_right = nn.Embedding(self.output.size, cfg.bigram_rank)
         self.input_dropout = nn.Dropout(cfg.dropout)
-        self.register_buffer("positions", position_table(_LONGEST_TARGET + cfg.draft_length, width), persistent=False)
+        self.register_buffer("positions", verifier.positions(_LONGEST_TARGET + cfg.draft_length), persistent=False)
         self.num_updates = 0
-        self._start_from(verifier)
+        self.load_state_dict(verifier.initial_weights(cfg.layers), strict=False)
+        nn.init.normal_(self.slots.weight, std=0.5)
+        nn.init.normal_(self.bigram_left.weight)
+        nn.init.zeros_(self.bigram_right.weight)
 
     @classmethod
     def build_model(cls, cfg: DrafterModelConfig, task: DraftingTask) -> "DrafterModel":
         """Called by fairseq."""
         return cls(cfg, task.load_verifier())
 
-    def _start_from(self, verifier: Any) -> None:
-        """Begin as the verifier's last layers, with a bigram term of zero."""
-        for layer, source in zip(self.layers, verifier.decoder.layers[-len(self.layers) :], strict=True):
-            layer.load_state_dict(source.state_dict(), strict=False)
-            for name in ("k_proj", "v_proj"):
-                getattr(layer.prefix_attn, name).load_state_dict(getattr(source.self_attn, name).state_dict())
-        self.layer_norm.load_state_dict(verifier.decoder.layer_norm.state_dict())
-        nn.init.normal_(self.slots.weight, std=0.5)
-        nn.init.normal_(self.bigram_left.weight)
-        nn.init.zeros_(self.bigram_right.weight)
-
-    @property
-    def embeddings(self) -> Tensor:
-        """The verifier's embedding matrix, shape (vocabulary_size, width); frozen."""
-        weight: Tensor = self._frozen[0].decoder.embed_tokens.weight
-        return weight
-
     @property
     def output_weight(self) -> Tensor:
-        """Its rows for the tokens that the drafter can say."""
-        return self.output.rows(self.embeddings)
+        """The rows of the verifier's output matrix for the tokens that the drafter can say."""
+        return self.output.rows(self.verifier.output)
 
     def set_num_updates(self, num_updates: int) -> None:
         """Called by fairseq's trainer; drives the glancing schedule."""
@@ -233,9 +215,8 @@ class DrafterModel(BaseFairseqModel):
     @torch.no_grad()
     def windows(self, sample: dict[str, Any], starts: Tensor, padding_id: int) -> Windows:
         """Run the frozen verifier over a batch and cut windows at `starts`, shape (batch, N)."""
-        verifier, inputs, target = self._frozen[0], sample["net_input"], sample["target"]
-        encoded = verifier.encoder(inputs["src_tokens"], src_lengths=inputs["src_lengths"])
-        states, _ = verifier.decoder(inputs["prev_output_tokens"], encoder_out=encoded, features_only=True)
+        inputs, target = sample["net_input"], sample["target"]
+        states = self.verifier.states(inputs["src_tokens"], inputs["prev_output_tokens"])
         padded = functional.pad(target, (0, self.cfg.draft_length), value=padding_id)
         slots = starts[:, :, None] + torch.arange(self.cfg.draft_length, device=starts.device)
         gold = padded[:, None].expand(-1, starts.size(1), -1).gather(2, slots)
@@ -243,9 +224,9 @@ class DrafterModel(BaseFairseqModel):
             inputs["prev_output_tokens"].gather(1, starts),
             starts,
             gold,
-            states,
-            encoded["encoder_out"][0].transpose(0, 1),
-            inputs["src_tokens"] == padding_id,
+            states.decoded,
+            states.memory,
+            states.memory_padding,
         )
 
     def forward(self, windows: Windows, revealed: Tensor | None = None) -> Tensor:
@@ -254,11 +235,11 @@ class DrafterModel(BaseFairseqModel):
         Args:
             revealed: True where a slot shows its gold token in place of `[MASK]`, shape as `windows.gold`.
         """
-        scale = math.sqrt(self.embeddings.size(1))
+        embeddings = self.verifier.embeddings
         slots = self.slots.weight.expand(*windows.gold.shape, -1)
         if revealed is not None:
-            slots = torch.where(revealed[..., None], functional.embedding(windows.gold, self.embeddings) * scale, slots)
-        last = functional.embedding(windows.last_ids, self.embeddings)[:, :, None] * scale
+            slots = torch.where(revealed[..., None], functional.embedding(windows.gold, embeddings), slots)
+        last = functional.embedding(windows.last_ids, embeddings)[:, :, None]
         x = torch.cat([last, slots], dim=2)
         offsets = torch.arange(x.size(2), device=x.device)
         x = self.input_dropout(x + self.positions[windows.starts[:, :, None] + offsets])

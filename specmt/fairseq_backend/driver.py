@@ -38,6 +38,7 @@ class Progress:
 
 def verifier_arguments(
     config: Config,
+    verifier: VerifierConfig,
     stage: VerifierStage,
     binarised: Path,
     checkpoints: Path,
@@ -45,7 +46,7 @@ def verifier_arguments(
 ) -> list[str]:
     """Arguments of fairseq for a stage of the verifier. `initial`: a checkpoint whose weights it starts from."""
     return [
-        *(str(binarised), *verifier_shape(config.verifier), "--dropout", str(config.verifier.dropout)),
+        *(str(binarised), *verifier_shape(verifier), "--dropout", str(verifier.dropout)),
         *("--source-lang", config.data.source_language, "--target-lang", config.data.target_language),
         *("--criterion", "specmt_translation", "--label-smoothing", str(stage.label_smoothing)),
         *_common_arguments(config, stage.optimizer, checkpoints, initial),

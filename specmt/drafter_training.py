@@ -1,0 +1,165 @@
+"""The training of a drafter for a verifier that there is, whoever trained it: distil, drafter, export, evaluate.
+
+The verifier stays as it is. Of the corpora, only sources are used, and the references that validation compares with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from functools import cached_property
+from pathlib import Path
+
+from specmt.architecture import Architecture
+from specmt.bundle import GRAPHS, RANGES, WEIGHTS, Bundle, DecodingDefaults, load_bundle, write_bundle
+from specmt.corpus import Pair
+from specmt.distillation import EXTRA_TOKENS, Decoding
+from specmt.earlier import Earlier
+from specmt.engines.base import FloatArray
+from specmt.errors import TrainingError
+from specmt.exporting import calibration_sources, copy_files, write_cpu_files
+from specmt.fairseq_backend import checkpoints
+from specmt.fairseq_backend.frozen import load_frozen
+from specmt.loading import load_translator
+from specmt.pipeline import Pipeline
+from specmt.stages import Stage
+from specmt.tensors import DRAFTER_OUTPUT, ids_name
+from specmt.training_data import Encoded
+from specmt.vocabulary import AnyVocabulary
+from specmt.weights import read_stored, save_weights
+
+_DRAFTER = "drafter."
+
+
+class DrafterPipeline(Pipeline):
+    """Trains a drafter for the verifier of the bundle that `start_from` names; the bundle itself is not changed."""
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        """All stages in their order."""
+        config, start = self.config, self._earlier.files("verifier")
+        data, numerics = config.data, (config.runtime.seed, config.runtime.bf16)
+        corpora = [*data.train, *data.valid]
+        distilled = self.stage(
+            "distil",
+            self._distil,
+            self.data.binarised_files(),
+            (
+                *(config.distillation, data.max_tokens, data.max_length_ratio, len(data.train), *numerics),
+                [(entry.skip, entry.limit, entry.repeat, entry.swapped) for entry in corpora],
+            ),
+            inputs=[*self.data.files(corpora), *start, *(self._bundle.path / name for name in self._verbatim)],
+        )
+        drafter = self.stage(
+            "drafter", self._train_drafter, ("drafter.pt",), (config.drafter, *numerics), start, (distilled,)
+        )
+        return distilled, drafter, *self.last_stages(drafter, self._export, self._verbatim)
+
+    @cached_property
+    def _earlier(self) -> Earlier:
+        return Earlier(Path(self.config.start_from))
+
+    @cached_property
+    def _bundle(self) -> Bundle:
+        return load_bundle(self._earlier.folder)
+
+    @property
+    def _verbatim(self) -> tuple[str, ...]:
+        """The bundle's files that hold its vocabulary: no weights, nor what is calibrated."""
+        return tuple(name for name in self._bundle.files if name not in (WEIGHTS, RANGES, *GRAPHS))
+
+    @cached_property
+    def vocabulary(self) -> AnyVocabulary:
+        """See `Pipeline.vocabulary`."""
+        return self._bundle.vocabulary()
+
+    def check_start(self) -> tuple[str, str]:
+        """See `Pipeline.check_start`."""
+        bundle, drafter = self._bundle, self.config.drafter
+        shape = bundle.architecture
+        if drafter.layers > shape.decoder_layers:
+            raise TrainingError(f"drafter.layers: {bundle.path} has {shape.decoder_layers}, from which they start")
+        if drafter.vocabulary_size >= shape.vocabulary_size:
+            raise TrainingError(
+                f"drafter.vocabulary_size: must be less than the {shape.vocabulary_size} of {bundle.path}"
+            )
+        try:
+            self._architecture(drafter.layers, drafter.draft_length, drafter.bigram_rank, drafter.vocabulary_size)
+        except ValueError as error:
+            raise TrainingError(f"drafter.vocabulary_size: {bundle.path}: {error}") from None
+        return bundle.source_language, bundle.target_language
+
+    def _architecture(
+        self, layers: int, draft_length: int, bigram_rank: int, draft_vocabulary_size: int
+    ) -> Architecture:
+        """The bundle's with a drafter in the place of its own."""
+        return replace(
+            self._bundle.architecture,
+            drafter_layers=layers,
+            draft_length=draft_length,
+            bigram_rank=bigram_rank,
+            draft_vocabulary_size=draft_vocabulary_size,
+        )
+
+    # -- stages
+
+    def _distil(self) -> None:
+        path = self.folder("distil") / "verifier"
+        if not path.exists():
+            self._write_bundle(path, self._architecture(0, 0, 0, 0), {}, self._bundle.decoding)
+        translator = load_translator(path, threads=self.config.runtime.cores)
+        distillation = self.config.distillation
+        self.write_distilled(
+            "distil", translator, Decoding(distillation.batch_size), distillation.sample, self._encoded
+        )
+
+    def _encoded(self, pairs: Iterable[Pair]) -> Encoded:
+        """Sources that are fit for training, with no target."""
+        shape, most = self._bundle.architecture, self.config.data.max_tokens
+        most = min(most, shape.max_source_tokens or most)
+        if shape.max_target_tokens:
+            most = min(most, (shape.max_target_tokens - EXTRA_TOKENS) // 2)
+        sources = (self.vocabulary.encode(pair.source) for pair in pairs)
+        return [(source, []) for source in sources if 0 < len(source) <= most]
+
+    def _train_drafter(self) -> None:
+        folder, size = self.folder("drafter"), len(self.vocabulary)
+        self.train_drafter(self._bundle.path, self._earlier.drafter(folder, self.config.drafter, size))
+
+    def _export(self, path: Path) -> None:
+        drafter = checkpoints.load(self.folder("drafter") / "drafter.pt")
+        weights = {f"{_DRAFTER}{name}": tensor for name, tensor in drafter["model"].items()}
+        if (ids := weights.get(ids_name(DRAFTER_OUTPUT))) is not None:
+            weights[f"{DRAFTER_OUTPUT}.weight"] = load_frozen(self._bundle.path).output[ids]
+        export = asdict(self.config.export)
+        self._write_bundle(
+            path,
+            self._architecture(*checkpoints.drafter_shape(drafter)),
+            {name: tensor.numpy() for name, tensor in weights.items()},
+            replace(self._bundle.decoding, **export),
+        )
+
+    def _write_bundle(
+        self, path: Path, architecture: Architecture, drafter: dict[str, FloatArray], decoding: DecodingDefaults
+    ) -> None:
+        """Write the bundle with another drafter or none, calibrated on validation sources."""
+        start = self._bundle
+        stored = read_stored(start.weights_path, start.architecture)
+        verifier = {name: array for name, array in stored.items() if not name.startswith(_DRAFTER)}
+        sources = calibration_sources(self.vocabulary, [pair.source for pair in self.data.validation_pairs()])
+
+        def write_files(folder: Path) -> None:
+            copy_files(start, folder, self._verbatim)
+            save_weights(drafter, folder / WEIGHTS, verifier)
+            if without_graphs := write_cpu_files(folder, architecture, sources):
+                self.reporter.announce(f"{path}: no graphs for the onnx engine: {without_graphs}")
+
+        write_bundle(
+            path,
+            languages=(start.source_language, start.target_language),
+            architecture=architecture,
+            decoding=decoding,
+            write_files=write_files,
+            training={**start.training, "drafter": self.record},
+            scores={},
+        )
