@@ -58,7 +58,9 @@ class _Observer(TorchFunctionMode):
     def _see_product(self, x: Tensor, weight: Tensor) -> None:
         key = weight.data_ptr()
         if key not in self._names:
-            self._names[key] = next(name for name, part in self._weights.items() if _begins_with(weight, part))
+            named = set(self._names.values())  # layers may be equal: in their order, each has a name of its own
+            parts = ((name, part) for name, part in self._weights.items() if name not in named)
+            self._names[key] = next(name for name, part in parts if _begins_with(weight, part))
         name = self._names[key]
         low, high = self.ranges.get(name, (0.0, 0.0))
         self.ranges[name] = (min(low, float(x.min())), max(high, float(x.max())))
