@@ -8,8 +8,10 @@ def main() -> NoReturn:
     """Import the command line and run it."""
     # What imports make stays: to look through it for garbage every 700 objects takes longer than a short translation.
     gc.set_threshold(100_000)
-    from specmt.cli import main as run
-
+    try:
+        from specmt.cli import main as run
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
     run()
 
 

@@ -45,16 +45,23 @@ class _Counts:
 
 @contextmanager
 def status(source: Path | None, target: Output, quiet: bool) -> Iterator[Status]:
-    """A bar while the block runs and a summary at its end.
+    """A bar while the block runs and a summary at its end; where nobody looks, warnings alone.
 
     Args:
         source: the input where it is a file: then the end is known.
         target: where translations go; on a terminal, a bar would stand between them.
     """
-    if quiet or sys.stderr is None or not sys.stderr.isatty():
+    if quiet or sys.stderr is None:
         yield lambda translation: None
         return
     counts = _Counts()
+    if not sys.stderr.isatty():
+        yield counts.add
+        if counts.warnings:
+            print(
+                f"specmt: {counts.warnings} of {counts.lines} lines have warnings (see --format jsonl)", file=sys.stderr
+            )
+        return
     if target.stream.isatty() or (source is None and sys.stdin.isatty()):
         yield counts.add
     else:

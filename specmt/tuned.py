@@ -64,7 +64,10 @@ def store(key: Key, tuned: Tuned) -> Path:
     Raises:
         InputError: the user's cache cannot be written.
     """
-    path = key.path
+    try:
+        path = key.path
+    except RuntimeError:
+        raise InputError("no home directory is known; XDG_CACHE_HOME in the environment may name a folder") from None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, {"format_version": _FORMAT_VERSION, **asdict(key), **asdict(tuned)})
@@ -77,7 +80,7 @@ def stored(key: Key, longest: int) -> Tuned | None:
     """What is kept for `key`, if the draft length is from 1 to `longest`. What cannot be read counts as not there."""
     try:
         kept = json.loads(key.path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError, RuntimeError):  # the last: no home is known, or JSON is nested too deeply
         return None
     if not isinstance(kept, dict) or kept.get("format_version") != _FORMAT_VERSION:
         return None

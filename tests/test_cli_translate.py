@@ -89,7 +89,7 @@ def running(*arguments: object, limit: str = "true") -> Iterator[subprocess.Pope
 
 @pytest.mark.parametrize("options", [(), ("--relaxed",), ("--strategy", "ar", "--beam", 2), ("--batch-size", 1)])
 def test_lines_of_any_kind_are_a_line_each(options: tuple[object, ...]) -> None:
-    done = specmt("translate", *options, stdin=HARD)
+    done = specmt("translate", *options, "--quiet", stdin=HARD)
     assert (done.returncode, done.stderr) == (0, b"")
     lines = done.stdout.decode().split("\n")
     assert len(lines) == 8 and lines[-1] == ""

@@ -256,6 +256,16 @@ def test_a_cache_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch:
         tuned.store(KEY, Tuned(5, 8))
 
 
+def test_who_has_no_home_can_translate_but_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(*_: object, **__: object) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(tuned, "user_cache_path", nowhere)
+    assert tuned.stored(KEY, longest=10) is None
+    with pytest.raises(InputError, match="no home directory is known"):
+        tuned.store(KEY, Tuned(5, 8))
+
+
 # -- the command line, on a tiny pair with random weights
 
 

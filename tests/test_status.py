@@ -1,0 +1,56 @@
+"""What a person is told of a translation that is under way or done."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from typing import Any, cast
+
+import pytest
+
+from specmt.outputs import Output
+from specmt.status import status
+from specmt.translation import Translation
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def told(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO, quiet: bool = False) -> str:
+    """Of one line that is as it should be, and one that was cut."""
+    monkeypatch.setattr(sys, "stderr", stderr)
+
+    class Target:
+        stream = io.StringIO()
+        finished_before = 0
+
+    lines: list[dict[str, Any]] = [{}, {"warnings": ("repetition",)}]
+    with status(None, cast("Output", Target()), quiet) as show:
+        for fields in lines:
+            show(Translation(index=0, source="a", text="b", score=0.0, **fields))
+    return stderr.getvalue()
+
+
+def test_where_nobody_looks_warnings_alone_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = "specmt: 1 of 2 lines have warnings (see --format jsonl)\n"
+    assert told(monkeypatch, io.StringIO()) == expected
+    assert told(monkeypatch, io.StringIO(), quiet=True) == ""
+    assert "2 lines in" in told(monkeypatch, Terminal())
+
+
+def test_an_interruption_while_the_program_is_loaded_is_no_traceback() -> None:
+    program = """
+import sys
+class Interrupts:
+    def find_spec(self, name, *_):
+        if name == "specmt.cli":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupts())
+from specmt.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
