@@ -241,8 +241,8 @@ def test_a_refinement_has_a_label_smoothing_of_its_own(configured: Callable[...,
     config = configured("refinement={optimizer: {max_updates: 1}}", "verifier.label_smoothing=0.2")
 
     def smoothing(stage: VerifierStage | None) -> str:
-        assert stage is not None
-        arguments = verifier_arguments(config, stage, tmp_path, tmp_path, None)
+        assert stage is not None and config.verifier is not None
+        arguments = verifier_arguments(config, config.verifier, stage, tmp_path, tmp_path, None)
         return arguments[arguments.index("--label-smoothing") + 1]
 
     assert (smoothing(config.verifier), smoothing(config.refinement)) == ("0.2", "0.0")
