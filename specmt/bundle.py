@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from specmt.architecture import Architecture
 from specmt.dictionaries import SEGMENTATION, VOCABULARY_FILES, read_vocabulary
-from specmt.errors import BundleError, InputError
+from specmt.errors import BundleError, InputError, reason
 from specmt.files import atomic_path, file_digest, write_json
 from specmt.vocabulary import AnyVocabulary, Vocabulary
 
@@ -189,7 +189,9 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BundleError(f"{path}: no {MANIFEST}; not a model directory") from None
-    except (OSError, ValueError, RecursionError):
+    except OSError as error:
+        raise BundleError(f"{path / MANIFEST}: cannot be read: {reason(error)}") from None
+    except (ValueError, RecursionError):
         raise BundleError(f"{path / MANIFEST}: damaged: not JSON") from None
     if not isinstance(manifest, dict):
         raise BundleError(f"{path / MANIFEST}: damaged: not an object")

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from specmt import __version__, standard_streams
-from specmt.errors import SpecmtError
+from specmt.errors import SpecmtError, reason
 
 if TYPE_CHECKING:
     from typer._click import Command, Context
@@ -114,11 +114,12 @@ def _one_line(error: BaseException) -> tuple[str, int]:
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
         return "not enough memory: lower --batch-size, --max-batch-tokens or --threads", 1
     if isinstance(error, OSError):
-        return str(error), 1
+        return f"{error.filename}: {reason(error)}" if error.filename else reason(error), 1
     # typer carries its own copy of click, or uses the one that is installed: its errors have no class to import.
     if callable(message := getattr(error, "format_message", None)):
         text = str(message())  # none where the help was shown instead
-        command = getattr(getattr(error, "ctx", None), "command_path", "specmt")
+        asked = sys.argv[1] if sys.argv[1:2] and sys.argv[1] in _COMMANDS else ""
+        command = getattr(getattr(error, "ctx", None), "command_path", f"specmt {asked}".strip())
         if "unexpected extra argument" in text:
             text += _WHERE_TEXT_BELONGS.get(command.split()[-1], "")
         return text and f"{text} (see {command} --help)", int(getattr(error, "exit_code", 2))

@@ -15,7 +15,7 @@ import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from specmt.errors import ConfigError
+from specmt.errors import ConfigError, reason
 from specmt.machine import usable_cores
 
 Positive = Annotated[int, Field(ge=1)]
@@ -277,7 +277,9 @@ def load_config(path: Path, overrides: list[str]) -> Config:
         values = _parsed(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {reason(error)}") from None
+    except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     except _TwiceError as error:
         raise ConfigError(f"{path}: {error}") from None

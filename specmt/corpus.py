@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from specmt.errors import InputError
+from specmt.errors import InputError, reason
 
 T = TypeVar("T")
 
@@ -39,7 +39,9 @@ def read_lines(path: Path) -> list[str]:
             data: bytes = stream.read()
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except (OSError, lzma.LZMAError, zlib.error, EOFError) as error:
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {reason(error)}") from None
+    except (lzma.LZMAError, zlib.error, EOFError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
     return [decode_line(line, str(path), number) for number, line in enumerate(io.BytesIO(data), start=1)]
 

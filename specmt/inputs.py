@@ -146,6 +146,16 @@ def is_input(path: Path, source: Path | None) -> bool:
         return False
 
 
+def redirected() -> Path | None:
+    """The file that standard input is redirected from, if it is one and read from its beginning."""
+    try:
+        if stat.S_ISREG(os.fstat(0).st_mode) and os.lseek(0, 0, os.SEEK_CUR) == 0:
+            return Path("/dev/stdin")
+    except OSError:  # it is closed
+        pass
+    return None
+
+
 @contextmanager
 def reading(
     path: Path | None, parser: Callable[[str, bool], LineParser], replace_errors: bool

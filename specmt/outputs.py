@@ -12,7 +12,6 @@ import io
 import json
 import os
 import stat
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -26,8 +25,10 @@ from specmt.files import atomic_path, write_json
 from specmt.streams import LineStream
 
 STANDARD_OUTPUT = Path("/dev/stdout")
-"""As shells call it: what it stands for is added to, never replaced."""
+"""As shells call it."""
 _CHUNK = 1 << 20
+_MOST_LINKS = 40
+"""Links behind one another that a system follows."""
 
 
 @dataclass
@@ -83,8 +84,10 @@ class Resumable:
 
 def writing(path: Path | None, resumable: Resumable | None) -> AbstractContextManager[Output]:
     """Standard output, or a file."""
-    if path is None or path == STANDARD_OUTPUT:
-        return standard_output()
+    number = 1 if path is None else descriptor(path)
+    if number is not None:
+        return opened_before(number, "standard output" if number == 1 else str(path))
+    assert path
     return whole_file(path) if resumable is None else resumable_file(path, resumable)
 
 
@@ -101,17 +104,31 @@ def _named(path: Path) -> Iterator[None]:
         raise _unwritable(str(path), error) from None
 
 
+def descriptor(path: Path) -> int | None:
+    """The number of the open file that a path stands for, as `/dev/stdout`, `/dev/fd/3` and `>(command)` do."""
+    opened = Path("/dev/fd").resolve()
+    with suppress(OSError, RuntimeError):
+        for _ in range(_MOST_LINKS):
+            if path.name.isdecimal() and path.parent.resolve() == opened:
+                return int(path.name)
+            path = path.parent / path.readlink()
+    return None
+
+
 @contextmanager
-def standard_output() -> Iterator[Output]:
-    """Standard output.
+def opened_before(number: int, name: str) -> Iterator[Output]:
+    """Standard output, or what else a shell has opened: it is added to, never replaced.
 
     Raises:
         InputError: it is closed.
     """
-    name = "standard output"
-    if sys.__stdout__ is None:
-        raise InputError(f"{name}: is closed; redirect it, or use -o FILE")
-    with io.FileIO(1, "wb", closefd=False) as stream:
+    try:
+        if not os.get_inheritable(number):  # so this program has opened it
+            raise OSError
+        stream = io.FileIO(number, "wb", closefd=False)
+    except OSError:
+        raise InputError(f"{name}: is closed; redirect it, or use -o FILE") from None
+    with stream:
         yield Output(stream, name)
 
 
@@ -150,6 +167,7 @@ def resumable_file(path: Path, resumable: Resumable) -> Iterator[Output]:
         with _named(path):
             path = _followed(path)
             beside = _beside(path)
+            beside.exists()  # raises where its name is too long, before anything is written
             stream = opened.enter_context(io.FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "rb+"))
             _lock(stream, path)
             begun = _begun(path, beside, resumable.options, resumable.source)

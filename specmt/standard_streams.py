@@ -31,6 +31,21 @@ class StandardOutput(io.TextIOWrapper):
             super().flush()
 
 
+class StandardError(io.TextIOWrapper):
+    """Standard error. What cannot be said there is left unsaid: a full disk under a log ends no work."""
+
+    def write(self, text: str, /) -> int:
+        """Write, at once or later."""
+        with suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        with suppress(OSError):
+            super().flush()
+
+
 class ClosedOutput(io.TextIOBase):
     """In the place of a standard output that is closed: only who writes is told."""
 
@@ -64,6 +79,9 @@ def prepare() -> None:
     os.close(number)
     if sys.stderr is None:
         sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
+    elif isinstance(sys.stderr, io.TextIOWrapper):
+        encoding = sys.stderr.encoding
+        sys.stderr = StandardError(sys.stderr.detach(), encoding, "backslashreplace", line_buffering=True)
     if sys.stdout is None:
         sys.stdout = ClosedOutput()
     elif isinstance(sys.stdout, io.TextIOWrapper):
@@ -79,6 +97,5 @@ def leave(status: int) -> NoReturn:
     """
     with suppress(InputError, ReaderGoneError):
         sys.stdout.flush()
-    with suppress(OSError):
-        sys.stderr.flush()
+    sys.stderr.flush()
     os._exit(status)

@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,7 +56,15 @@ def test_text_as_arguments_is_told_where_it_belongs(command: str, where: str) ->
     assert [hint for hint in ("--input FILE", "in quotes") if hint in line] == [where] * bool(where)
 
 
-@pytest.mark.parametrize("output", [[], ["-o", "/dev/stdout"]])
+def test_a_command_that_a_shell_runs_for_the_output_gets_it(tmp_path: Path) -> None:
+    limit = f"exec 7> >(tr a-z A-Z > {tmp_path}/out; touch {tmp_path}/done)"
+    assert specmt("translate", "-o", "/dev/fd/7", stdin=b"Ein Hund.\n", limit=limit).returncode == 0
+    while not (tmp_path / "done").exists():
+        time.sleep(0.01)
+    assert (tmp_path / "out").read_bytes() == b"A DOG.\n"
+
+
+@pytest.mark.parametrize("output", [[], ["-o", "/dev/stdout"], ["-o", "/proc/self/fd/1"]])
 def test_standard_output_cannot_be_gone_on_with(output: list[str]) -> None:
     assert "--append-resume needs --output FILE" in failed(specmt("translate", *output, "--append-resume"), 2)
 
@@ -190,6 +199,18 @@ def test_a_killed_run_is_gone_on_with(tmp_path: Path) -> None:
     assert target.read_bytes() == whole.read_bytes()
 
 
+def test_a_run_from_a_redirected_file_is_not_gone_on_with_from_another(tmp_path: Path) -> None:
+    first, other = tmp_path / "first.de", tmp_path / "other.de"
+    first.write_text("Ein Hund.\nEin Mann.\n")
+    other.write_text("Eine Frau.\nEine Katze.\nEin Kind.\n")
+    resume = ("translate", "-q", "-o", tmp_path / "out.en", "--append-resume")
+    assert specmt(*resume, limit=f"exec < {first}").returncode == 0
+    assert "not what out.en was begun from" in failed(specmt(*resume, limit=f"exec < {other}"), 1)
+    first.write_text("Ein Hund.\nEin Mann.\nEin Kind.\n")
+    assert specmt(*resume, "-i", first).returncode == 0
+    assert (tmp_path / "out.en").read_text() == "A dog.\nA man.\nA child.\n"
+
+
 def test_a_run_with_other_terms_is_not_gone_on_with(tmp_path: Path) -> None:
     """The terms are compared, not the file, which may be a pipe that is read once."""
     source = tmp_path / "in.de"
@@ -259,6 +280,14 @@ def test_streams_that_cannot_be_used_are_named(redirection: str, expected: str) 
     assert expected in failed(specmt("translate", stdin=SAMPLE, limit=f"exec {redirection}"), 1)
 
 
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
+def test_what_cannot_be_said_on_stderr_stops_nothing(redirection: str) -> None:
+    done = specmt("translate", stdin="😀\nEin Mann.\n".encode(), limit=f"exec {redirection}")
+    assert (done.returncode, done.stdout) == (0, "😀\nA man.\n".encode())
+    assert b"1 of 2 lines have warnings" in specmt("translate", stdin="😀\nEin Mann.\n".encode()).stderr
+    assert specmt("translate", "--beam", 0, limit=f"exec {redirection}").returncode == 2
+
+
 @pytest.mark.parametrize("kilobytes", [1_000_000, 1_200_000])
 def test_too_little_memory_is_one_line_and_what_was_done_is_kept(kilobytes: int) -> None:
     """The lesser limit is reached within ONNX Runtime, the greater by numpy."""
@@ -288,6 +317,10 @@ def test_too_little_memory_is_one_line_and_what_was_done_is_kept(kilobytes: int)
         (("explain", "--strategy", "replay", "--draft-length", 2, "Ein Hund"), 2, "need --strategy spec"),
         (("translate", "--replay-window", 8), 2, "need --strategy replay, or translate's --reproducible"),
         (("translate", "--engine", "onnx", "--precision", "bf16"), 2, "--precision bf16: the onnx engine"),
+        (("translate", "--model"), 2, "requires an argument. (see specmt translate --help)"),
+        (("translate", "--model", "m" * 300), 1, f"specmt: {'m' * 300}: file name too long"),
+        (("translate", "--terminology", "/"), 1, "specmt: /: cannot be read: is a directory"),
+        (("train", "--config", "/"), 1, "specmt: /: cannot be read: is a directory"),
         (("translate", "-o", "/none/out.en"), 1, "/none/out.en: cannot be written: no such file or directory"),
     ],
 )

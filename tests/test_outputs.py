@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmt.errors import InputError, ReaderGoneError
-from specmt.outputs import Output, Resumable, resumable_file, whole_file
+from specmt.outputs import Output, Resumable, resumable_file, whole_file, writing
 from specmt.streams import LineStream
 
 OPTIONS = {"beam": 1, "format": "text", "strategy": "ar"}
@@ -220,6 +220,37 @@ def test_a_name_as_long_as_a_system_takes_is_written(tmp_path: Path) -> None:
     with whole_file(target) as output:
         output.write("a\n")
     assert target.read_bytes() == b"a\n"
+
+
+def test_a_name_too_long_to_be_gone_on_with_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be written: file name too long"):
+        resume(tmp_path / ("a" * 252), ["a\n"])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_what_a_shell_has_opened_is_added_to(tmp_path: Path, linked: bool) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"kept\n")
+    with log.open("ab") as stream:
+        os.set_inheritable(stream.fileno(), True)  # as a shell leaves it to its commands
+        path = Path(f"/dev/fd/{stream.fileno()}")
+        if linked:
+            (tmp_path / "link").symlink_to(path)
+            path = tmp_path / "link"
+        with writing(path, None) as output:
+            output.write("a\n")
+    assert log.read_bytes() == b"kept\na\n"
+
+
+def test_what_no_shell_has_opened_is_closed(tmp_path: Path) -> None:
+    with (tmp_path / "own").open("w") as stream:  # an open file of this program's
+        for number in (stream.fileno(), 10_000):
+            with (
+                pytest.raises(InputError, match=f"/dev/fd/{number}: is closed"),
+                writing(Path(f"/dev/fd/{number}"), None),
+            ):
+                pass
 
 
 @pytest.mark.parametrize("opened", [whole_file, lambda path: resumable_file(path, Resumable(1, {}, None))])

@@ -12,8 +12,8 @@ from specmt import __version__
 from specmt.cli_options import InputFormat, OnBadBytes
 from specmt.errors import UsageError
 from specmt.forms import Form
-from specmt.inputs import is_input, jsonl_parser, reading, text_parser
-from specmt.outputs import STANDARD_OUTPUT, Resumable, writing
+from specmt.inputs import is_input, jsonl_parser, reading, redirected, text_parser
+from specmt.outputs import STANDARD_OUTPUT, Resumable, descriptor, writing
 from specmt.protection.protection import Protection
 from specmt.protection.terminology import Terminology, read_terminology
 from specmt.settings import DecodingSettings
@@ -41,7 +41,7 @@ class Streams:
         for option, path in (("--input", self.input), ("--output", self.output)):
             if str(path) == "-":
                 raise UsageError(f"{option} -: standard streams are used without {option}; a file is ./-")
-        if self.append_resume and self.output in {None, STANDARD_OUTPUT}:
+        if self.append_resume and (self.output is None or descriptor(self.output) is not None):
             raise UsageError("--append-resume needs --output FILE")
         if is_input(self.output or STANDARD_OUTPUT, self.input):
             raise UsageError(f"--output: {self.output or 'standard output'} is the input")
@@ -89,16 +89,17 @@ def run(
         SpecmtError: the input cannot be read or the output not written; what is finished is written.
     """
     protection = required.protection(translator.vocabulary)
+    source = streams.input or redirected()
     resumable = None
     if streams.append_resume:
         options = _options_that_matter(translator, settings, streams, required, form)
-        resumable = Resumable(form.lines_each, options, streams.input)
+        resumable = Resumable(form.lines_each, options, source)
     is_jsonl = streams.input_format is InputFormat.jsonl
     parser = jsonl_parser if is_jsonl else text_parser
     with (
         reading(streams.input, parser, streams.errors is OnBadBytes.REPLACE) as lines,
         writing(streams.output, resumable) as target,
-        status(streams.input, target, quiet) as show,
+        status(source, target, quiet) as show,
     ):
         target.pass_over(lines)
         for translation in translator.translate_stream(
