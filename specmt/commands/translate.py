@@ -109,7 +109,7 @@ AlignmentOption = Annotated[
     bool, typer.Option("--alignment", "--print-alignment", help="Pairs of source and target words, from 0.")
 ]
 ErrorsOption = Annotated[
-    OnBadBytes, typer.Option(help="Bytes that are not UTF-8: stop and name the line, or leave them out of the translation.")
+    OnBadBytes, typer.Option(help="Bytes that are not UTF-8: stop and name the line, or translate the rest of it.")
 ]
 FastestDraftLengthOption = Annotated[
     int | None,
