@@ -169,9 +169,9 @@ def rotated(items: Sequence[T], places: int) -> list[T]:
 
 
 def with_range(values: Sequence[float], digits: int = 1) -> str:
-    """Median and range for a table."""
-    low, high = min(values), max(values)
-    return f"{median(values):.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
+    """Median for a table, and the range where there is more than one value."""
+    middle, low, high = (f"{value:.{digits}f}" for value in (median(values), min(values), max(values)))
+    return f"{middle} ({low}–{high})" if len(values) > 1 else middle
 
 
 # -- what was kept

@@ -216,7 +216,7 @@ def _moses(segmentation: Segmentation) -> tuple[Callable[[str], str], Callable[[
 
 
 def _missing(what: str, package: str) -> str:
-    return f"this model was trained with {what}, which needs {package}: pip install 'specmt[moses]'"
+    return f"this model was trained with {what}, which needs {package}: in the clone, pip install '.[moses]'"
 
 
 def write_vocabulary(

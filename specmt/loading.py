@@ -111,7 +111,7 @@ def _torch_engine(bundle: Bundle, device: str, precision: str, threads: int) -> 
     try:
         import torch
     except ImportError:
-        raise EngineError("the torch engine needs torch: pip install 'specmt[gpu]'") from None
+        raise EngineError("the torch engine needs torch: in the clone, pip install '.[gpu]'") from None
     from specmt.engines.torch_engine import TorchEngine
     from specmt.weights import load_weights
 

@@ -52,7 +52,7 @@ def check_plot(path: Path) -> None:
     if path.is_dir():
         raise InputError(f"--plot {path}: is a folder")
     if find_spec("matplotlib") is None:
-        raise EngineError("plots need matplotlib: pip install 'specmt[plot]'")
+        raise EngineError("plots need matplotlib: in the clone, pip install '.[plot]'")
 
 
 def plot(evaluation: Evaluation, path: Path) -> None:

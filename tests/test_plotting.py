@@ -105,7 +105,7 @@ def test_without_matplotlib_one_line_says_what_to_install(tmp_path: Path, monkey
     monkeypatch.setattr(plotting, "find_spec", lambda name: None)
     with pytest.raises(EngineError) as error:
         plot(EVALUATION, tmp_path / "eval.png")
-    assert str(error.value) == "plots need matplotlib: pip install 'specmt[plot]'"
+    assert str(error.value) == "plots need matplotlib: in the clone, pip install '.[plot]'"
 
 
 def test_a_plot_that_fails_half_way_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

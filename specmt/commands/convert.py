@@ -76,15 +76,16 @@ def convert(
 ) -> None:
     """Make a model directory of a transformer that fairseq or Marian trained. Without a drafter, it decodes with ar.
 
-    Examples:  specmt convert wmt19.de-en/model1.pt wmt19 --bpe fastbpe --codes wmt19.de-en/bpecodes
-                              --tokenizer moses --calibration text.de
+    For example:
 
-               specmt convert opus-mt-de-en opus --calibration text.de
+      specmt convert opus-mt-de-en opus --calibration text.de
+
+      specmt convert wmt19/model1.pt wmt19 --bpe fastbpe --codes wmt19/bpecodes --tokenizer moses --calibration text.de
     """
     try:
         from specmt import conversion
     except ModuleNotFoundError as error:
-        raise EngineError(f"converting needs {error.name}: pip install 'specmt[convert]'") from None
+        raise EngineError(f"converting needs {error.name}: in the clone, pip install '.[convert]'") from None
     from specmt.exporting import read_calibration
 
     _check_options(

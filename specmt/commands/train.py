@@ -36,7 +36,8 @@ def train(
         from specmt.config import load_config
     except ModuleNotFoundError as error:
         raise SpecmtError(
-            f"training needs {error.name}: pip install 'specmt[train]' && pip install --no-deps fairseq==0.12.2"
+            f"training needs {error.name}: in the clone, "
+            "pip install '.[train]' && pip install --no-deps fairseq==0.12.2"
         ) from None
     from specmt.progress import training_reporter
 
@@ -54,7 +55,7 @@ def export(
     try:
         from specmt.exporting import export_bundle, read_calibration
     except ModuleNotFoundError as error:
-        raise SpecmtError(f"exporting needs {error.name}: pip install 'specmt[train]'") from None
+        raise SpecmtError(f"exporting needs {error.name}: in the clone, pip install '.[train]'") from None
 
     if without_graphs := export_bundle(bundle, read_calibration(calibration)):
         typer.echo(f"specmt: no graphs for the onnx engine: {without_graphs}", err=True)
