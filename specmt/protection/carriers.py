@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from specmt.protection.lines import ProtectedLine
@@ -29,21 +29,29 @@ class Attempt:
     def restored(self, line: ProtectedLine, translation: Translation) -> Translation | None:
         """The translation with everything in its place; None if something is not, which `line.missing` then knows."""
         text = self._put_back(translation.text)
-        lost = lacking(text or translation.text, line.soft_spans, line.spans)
-        carried = {span.text for span in self.carried.values()}
-        line.missing |= {span.text for span in lost if span.text not in carried}
+        # An element may stand as its carrier does in the text, which is there once.
+        wanted = [span for span in line.spans if span.kind != "element"]
+        lost = lacking(text or translation.text, wanted, line.spans)
+        line.missing |= self._to_carry(line, lost)
         if text is None or lost:
             return None
         alternatives = []
         for one in translation.n_best:
             other = self._put_back(one.text)
-            if other is not None and not lacking(other, line.soft_spans, line.spans):
+            if other is not None and not lacking(other, wanted, line.spans):
                 alternatives.append(replace(one, text=other))
         inner = [span.made for span in self.carried.values() if span.made and not self._is_own_carrier(span)]
         warnings = [warning for one in (translation, *inner) for warning in one.warnings]
         return line.with_edges(
             replace(translation, text=text, n_best=tuple(alternatives), warnings=tuple(dict.fromkeys(warnings)))
         )
+
+    def _to_carry(self, line: ProtectedLine, lost: Sequence[Span]) -> set[str]:
+        """Numbers and terms that are lost and have no carriers; if none, terms in whose targets what is lost may be."""
+        carried = {span.text for span in self.carried.values()}
+        own = {span.text for span in lost if span.is_soft} - carried
+        terms = {span for span in line.spans if span.kind == "term" and span.text not in carried}
+        return own or {term.text for term in terms if any(one.taken_from(term.target, 1)[1] for one in lost)}
 
     def _put_back(self, text: str) -> str | None:
         """`text` with spans for carriers; None unless each is there once, and those of positional ones in order."""

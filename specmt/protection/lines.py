@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from specmt.decoding import ReplayCounts
@@ -102,6 +102,12 @@ class ProtectedLine:
             warnings=tuple(dict.fromkeys(warning for one in used for warning in one.warnings)),
             replay=ReplayCounts.total(one.replay for one in used if one.replay),
         )
+
+
+def rewritten(translation: Translation, change: Callable[[str], str]) -> Translation:
+    """A translation with its text, and those of its alternatives, changed."""
+    others = (replace(one, text=change(one.text)) for one in translation.n_best)
+    return replace(translation, text=change(translation.text), n_best=tuple(others))
 
 
 def as_alternative(translation: Translation) -> Alternative:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from specmt.protection.lines import ProtectedLine, as_alternative
+from specmt.protection.lines import ProtectedLine, as_alternative, rewritten
 from specmt.protection.spans import Span
-from specmt.translation import Translation
+from specmt.translation import Alternative, Translation
 from specmt.wrapping import Run
 
 _OPENING = re.compile(r"[\W_]*")
@@ -30,26 +31,61 @@ class Piece:
         core = text[opening.end() :].rstrip()
         return cls(opening[0], core, text[opening.end() + len(core) :])
 
+    def filled(self, translation: Translation, first: bool) -> Translation:
+        """The core's translation, with its alternatives, between the ends; `first`: see `as_piece`."""
+        return rewritten(translation, lambda text: self.before + as_piece(self.core, text, first) + self.after)
+
 
 def translate_pieces(line: ProtectedLine, run: Run) -> Translation:
-    """A line's translation; all its pieces go through one call of `run`."""
+    """A line's translation, with as many alternatives as a piece has; all pieces go through one call of `run`."""
     parts = [part if isinstance(part, Span) else Piece.of(part) for part in (*line.before, *line.parts, *line.behind)]
     cores = [part.core for part in parts if isinstance(part, Piece) and part.core]
     translations = iter(list(run([cores])) if cores else [])
-    text = ""
-    used: list[Translation] = []
+    said: list[str | Translation] = []
     for part in parts:
         if isinstance(part, Span):
-            text += part.target
-            used += [part.made] if part.made else []
+            said.append(part.made or part.target)
         elif part.core:
-            translation = next(translations)
-            text += part.before + as_piece(part.core, translation.text, first=not text) + part.after
-            used.append(translation)
+            said.append(part.filled(next(translations), first=not any(map(_text, said))))
         else:
-            text += part.before + part.after
-    whole = line.joined(text, used)
-    return replace(whole, n_best=(as_alternative(whole),)) if any(one.n_best for one in used) else whole
+            said.append(part.before + part.after)
+    count = max((len(one.n_best) for one in said if isinstance(one, Translation)), default=0)
+    wholes = [
+        line.joined("".join(map(_text, way)), [one for one in way if isinstance(one, Translation)])
+        for way in _best_ways(said, max(count, 1))
+    ]
+    alternatives = map(as_alternative, sorted(wholes, key=lambda whole: -whole.score))
+    return replace(wholes[0], n_best=tuple(_distinct(alternatives)) if count else ())
+
+
+def _text(one: str | Translation) -> str:
+    return one if isinstance(one, str) else one.text
+
+
+def _distinct(alternatives: Iterable[Alternative]) -> Iterable[Alternative]:
+    """Those whose texts none before has: what differed in its look as a sentence alone may have become the same."""
+    by_text: dict[str, Alternative] = {}
+    for one in alternatives:
+        by_text.setdefault(one.text, one)
+    return by_text.values()
+
+
+def _best_ways(said: Sequence[str | Translation], count: int) -> list[list[str | Translation]]:
+    """Up to `count` ways to say a line, those with the highest scores (see `ProtectedLine.joined`), the best first."""
+    # A way is known by what it loses against the best, in nats times source tokens, and by the places where it has
+    # others than the best. All ways in full, after each part, would take time in the square of a long line.
+    ways: list[tuple[float, dict[int, Translation]]] = [(0.0, {})]
+    for place, one in enumerate(said):
+        if isinstance(one, Translation):
+            weight = len(one.source_ids)
+            others = [replace(one, **vars(other)) for other in _distinct(one.n_best) if other.text != one.text]
+            ways += [
+                (loss + weight * (one.score - other.score), changes | {place: other})
+                for loss, changes in ways
+                for other in others
+            ]
+            ways = sorted(ways, key=lambda way: way[0])[:count]
+    return [[changes.get(place, one) for place, one in enumerate(said)] for _, changes in ways]
 
 
 def as_piece(source: str, text: str, first: bool) -> str:

@@ -21,9 +21,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from specmt.protection.carriers import Attempt, Carriers
-from specmt.protection.lines import ProtectedLine, with_spaces_of
+from specmt.protection.lines import ProtectedLine, rewritten, with_spaces_of
 from specmt.protection.pieces import as_piece, translate_pieces
-from specmt.protection.spans import KINDS, Span, SpanFinder, lacking, source
+from specmt.protection.spans import KINDS, Parts, Span, SpanFinder, lacking, source
 from specmt.protection.terminology import Terminology
 from specmt.translation import Translation
 from specmt.vocabulary import AnyVocabulary
@@ -102,15 +102,25 @@ class Protection:
         made = [self.after(one, translation, run) for (_, one), translation in zip(prepared, tried, strict=True)]
         # From the right: what is replaced moves the places behind it.
         for (first, last), content, translation in reversed(list(zip(places, contents, made, strict=True))):
-            opening, closing = source(line.parts[first]), source(line.parts[last])
-            text = as_piece(content.strip(), translation.text.strip(), first=False) if content.strip() else ""
-            inner = with_spaces_of(content, text)
-            plain, word = (content.strip(), text) if last == first + 2 else ("", "")
-            element = Span("element", opening + content + closing, opening + inner + closing, plain, word, translation)
-            line.parts[first : last + 1] = [element]
+            line.parts[first : last + 1] = [_element(line.parts[first : last + 1], content.strip(), translation)]
 
     def _checked(self, translation: Translation, line: ProtectedLine) -> Translation:
-        """Say what of the source's spans is not in the translation."""
+        """Say what of the source's spans is not in the translation, and leave out alternatives that lost more."""
         spans = [part for part in self._spans.parts(line.text) if isinstance(part, Span)]
-        unplaced = tuple(span.text for span in lacking(translation.text, spans, spans))
-        return replace(translation, unplaced=unplaced)
+        lost = lacking(translation.text, spans, spans)
+        # Alternatives in pieces have not been looked at before.
+        n_best = tuple(one for one in translation.n_best if set(lacking(one.text, spans, spans)) <= set(lost))
+        return replace(translation, n_best=n_best, unplaced=tuple(span.text for span in lost))
+
+
+def _element(parts: Parts, content: str, translation: Translation) -> Span:
+    """A pair of tags and what is between them, given its text and translation, as one span."""
+
+    def as_content(text: str) -> str:
+        return as_piece(content, text.strip(), first=False) if content else ""
+
+    opening, *between, closing = map(source, parts)
+    inner = "".join(between)
+    made = rewritten(translation, lambda text: opening + with_spaces_of(inner, as_content(text)) + closing)
+    plain, word = (content, as_content(translation.text)) if len(between) == 1 else ("", "")
+    return Span("element", opening + inner + closing, made.text, plain, word, made)

@@ -59,7 +59,7 @@ class Span:
     translated: str = ""
     """Its translation by itself."""
     made: Translation | None = field(default=None, compare=False)
-    """Of an element: what the target's content was made of."""
+    """Of an element: the translation that is the target, with its alternatives."""
 
     @property
     def is_soft(self) -> bool:
@@ -146,9 +146,13 @@ def lacking(text: str, wanted: Sequence[Span], spans: Sequence[Span]) -> list[Sp
     What is part of an address, a tag or a placeholder, of a longer number or a longer term, does not count. Of spans
     with the same target, such as two words that one term translates, all are lacking if one is.
     """
-    by_target: dict[tuple[bool, int, str], list[Span]] = {}
+    # What is found is taken out of the text, so the whole is looked for before its parts: addresses, tags and
+    # placeholders before numbers and terms, but for those that a term holds; then the longest.
+    held = "\n".join({span.target for span in spans if span.kind == "term"})
+    by_target: dict[tuple[bool, int, bool, str], list[Span]] = {}
     for span in spans:
-        by_target.setdefault((span.is_soft, -len(span.target), span.target), []).append(span)
+        may_be_part = span.is_soft or span.target in held
+        by_target.setdefault((may_be_part, -len(span.target), span.is_soft, span.target), []).append(span)
     lost: set[Span] = set()
     for _, same in sorted(by_target.items()):
         text, found = same[0].taken_from(text, len(same))
