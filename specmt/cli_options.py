@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from specmt.engines.names import EngineName, Precision
 from specmt.machine import usable_cores
 
 CORES = usable_cores()
@@ -51,22 +52,6 @@ class ReportFormat(StrEnum):
 
     text = "text"
     json = "json"
-
-
-class EngineName(StrEnum):
-    """What runs the networks."""
-
-    auto = "auto"
-    native = "native"
-    onnx = "onnx"
-    torch = "torch"
-
-
-class Precision(StrEnum):
-    """Of the torch engine."""
-
-    fp32 = "fp32"
-    bf16 = "bf16"
 
 
 ModelOption = Annotated[

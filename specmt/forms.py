@@ -40,7 +40,7 @@ class Form:
             return self._jsonl(translation)
         # A line with fewer alternatives takes as many lines as any other: nothing may shift.
         missing = Alternative("", -math.inf if translation.n_best else 0.0)
-        alternatives = [*(translation.n_best or (_best(translation),)), *[missing] * self.n_best][: self.n_best]
+        alternatives = [*(translation.n_best or (translation.as_alternative,)), *[missing] * self.n_best][: self.n_best]
         lines = (
             self._text(alternatives) if self.format is OutputFormat.text else self._fairseq(translation, alternatives)
         )
@@ -74,7 +74,7 @@ class Form:
         if self.alignment:
             record["alignment"] = [list(pair) for pair in translation.alignment]
         if self.n_best > 1:
-            alternatives = translation.n_best or (_best(translation),)
+            alternatives = translation.n_best or (translation.as_alternative,)
             record["n_best"] = [self._alternative(alternative) for alternative in alternatives]
         try:
             line = json.dumps(record, ensure_ascii=False)
@@ -110,12 +110,6 @@ class Form:
 
 _SAID_OF_SOME = frozenset({"segments", "warnings", "unplaced", "replay", "alignment", "n_best"})
 """Fields of some lines only: in a line of input they are another translation's, and do not pass through."""
-
-
-def _best(translation: Translation) -> Alternative:
-    return Alternative(
-        translation.text, translation.score, translation.ids, translation.token_log_probs, translation.alignment
-    )
 
 
 def _pharaoh(alternative: Alternative) -> str:

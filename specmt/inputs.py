@@ -33,12 +33,6 @@ class InputLine:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-class ReproducibleLine(str):
-    """A line whose translation must not depend on what is decoded beside it, among lines that do not ask for that."""
-
-    __slots__ = ()
-
-
 LineParser = Callable[[bytes, int], InputLine]
 """A line with its end, and its number from 1, to what it says; raises `InputError` that names the line."""
 

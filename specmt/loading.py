@@ -6,17 +6,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specmt import BUNDLED_MODEL
 from specmt.bundle import Bundle, load_bundle
 from specmt.engines import native_library
 from specmt.engines.base import AnyEngine
+from specmt.engines.names import EngineName, Precision
 from specmt.errors import EngineError, UsageError
 from specmt.translator import Limits, Splitting, Translator
 
 if TYPE_CHECKING:
     from specmt.alignment import Aligner
-
-ENGINES = ("auto", "native", "onnx", "torch")
-PRECISIONS = ("fp32", "bf16")
 
 
 def engine_for(bundle: Bundle, device: str = "cpu", precision: str = "fp32") -> tuple[str, str]:
@@ -43,7 +42,11 @@ def _how_to_export(bundle: Bundle) -> str:
 
 
 def load_translator(
-    path: Path | str, device: str = "cpu", precision: str = "fp32", threads: int = 1, engine: str = "auto"
+    path: Path | str = BUNDLED_MODEL,
+    device: str = "cpu",
+    precision: str = "fp32",
+    threads: int = 1,
+    engine: str = "auto",
 ) -> Translator:
     """Load a bundle into an engine.
 
@@ -57,9 +60,9 @@ def load_translator(
         EngineError: the device or a package is not there, or the bundle lacks what the engine runs.
         UsageError: an engine that there is not, a precision that it does not have, no threads.
     """
-    if engine not in ENGINES or precision not in PRECISIONS or threads < 1:
+    if engine not in list(EngineName) or precision not in list(Precision) or threads < 1:
         raise UsageError(
-            f"an engine of {', '.join(ENGINES)}, a precision of {', '.join(PRECISIONS)}, one thread or more: "
+            f"an engine of {', '.join(EngineName)}, a precision of {', '.join(Precision)}, one thread or more: "
             f"not {engine}, {precision}, {threads}"
         )
     bundle = load_bundle(Path(path))

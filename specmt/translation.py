@@ -57,3 +57,8 @@ class Translation:
     """What should have come out unchanged, or terms, that the text does not have; see `protection`."""
     replay: ReplayCounts | None = None
     """What was replayed; None where nothing is."""
+
+    @property
+    def as_alternative(self) -> Alternative:
+        """As one of an n-best list."""
+        return Alternative(self.text, self.score, self.ids, self.token_log_probs, self.alignment)

@@ -11,22 +11,13 @@ from typing import TYPE_CHECKING
 from specmt.admission import Admission, Gate
 from specmt.assembly import Board, Line, Part, translated
 from specmt.bundle import DecodingDefaults
-from specmt.decoding import (
-    Greedy,
-    Hypothesis,
-    Plan,
-    ReplayCounts,
-    Request,
-    RequestQueue,
-    Speculative,
-    Waiting,
-    decode,
-)
+from specmt.decoding import Hypothesis, Plan, ReplayCounts, Request, RequestQueue, Waiting, decode
 from specmt.engines.base import AnyEngine
 from specmt.errors import InputError, UsageError
 from specmt.guards import repeats
-from specmt.inputs import InputLine, ReproducibleLine, is_text
+from specmt.inputs import InputLine, is_text
 from specmt.line_alignment import LineAligner
+from specmt.plans import plan_of
 from specmt.segmentation import Segment, Segmenter, whole
 from specmt.settings import BATCH_SIZE, DecodingSettings
 from specmt.streams import LineStream
@@ -118,7 +109,11 @@ class Translator:
         return self._aligner
 
     def translate(
-        self, lines: Iterable[str], settings: DecodingSettings | None = None, batch_size: int = BATCH_SIZE
+        self,
+        lines: Iterable[str | InputLine],
+        settings: DecodingSettings | None = None,
+        batch_size: int = BATCH_SIZE,
+        wrapper: Wrapper | None = None,
     ) -> Iterator[Translation]:
         """Translations in the order of the lines, one for each.
 
@@ -126,6 +121,7 @@ class Translator:
 
         Args:
             settings: how to decode; without them, as the command does without options (`tuned.default_settings`).
+            wrapper: what is done around the translation of a line: `Protection(vocabulary)` for what the command does.
 
         Raises:
             InputError: a line that is no text, or cannot be decoded as `settings` say.
@@ -136,13 +132,15 @@ class Translator:
             raise TypeError("translate() takes lines, not one text: translate([text], …)")
         _check_sizes(batch_size)
         settings = default_settings(self) if settings is None else settings
-        unread = iter(lines)
+        wrapping = self._wrapping(wrapper, settings, batch_size)
+        entered = (wrapping.enter(index, _input_line(index, line)) for index, line in enumerate(lines))
         window = look_ahead(batch_size)
-        yield from self.translate_chunks(iter(lambda: list(islice(unread, window)), []), settings, batch_size)
+        for translation in self.translate_chunks(iter(lambda: list(islice(entered, window)), []), settings, batch_size):
+            yield self._left(wrapping, translation, settings)
 
     def translate_chunks(
         self,
-        chunks: Iterable[Sequence[str]],
+        chunks: Iterable[Sequence[str | InputLine]],
         settings: DecodingSettings,
         batch_size: int,
         max_batch_tokens: int | None = None,
@@ -193,16 +191,7 @@ class Translator:
         settings = settings.checked(self.engine)
         _check_sizes(batch_size, max_batch_tokens)
         board = self._board(settings, first)
-        unaligned = replace(settings, align=False)  # what comes of it goes through `_aligned_anew`
-        wrapping = Wrapping(
-            wrapper,
-            lambda line: lambda chunks: self.translate_chunks(chunks, unaligned, batch_size, max_batch_tokens, line),
-        )
-
-        def leave(translation: Translation) -> Translation:
-            left = wrapping.leave(translation)
-            return self._aligned_anew(translation, left, settings) if settings.align else left
-
+        wrapping = self._wrapping(wrapper, settings, batch_size, max_batch_tokens)
         results: queue.SimpleQueue[Result[list[Hypothesis]]] = queue.SimpleQueue()
 
         def open_line(index: int, line: InputLine) -> Sequence[Request]:
@@ -212,7 +201,7 @@ class Translator:
             return requests
 
         admission = Admission(lines, open_line, batch_size * LOOK_AHEAD, self.workers, max_batch_tokens, first)
-        plan = _plan(settings, self.engine, settings.always_reproducible or lines_have_options)
+        plan = plan_of(settings, self.engine, settings.always_reproducible or lines_have_options)
 
         def work() -> Iterator[list[Hypothesis]]:
             gate = Gate(admission)
@@ -224,9 +213,10 @@ class Translator:
             if done:
                 board.close(done)
             for translation in self._ready(board, settings):
-                yield leave(translation)
+                yield self._left(wrapping, translation, settings)
                 admission.finished(translation.index + 1)
-        yield from map(leave, self._ready(board, settings))
+        for translation in self._ready(board, settings):
+            yield self._left(wrapping, translation, settings)
         lines.check()
         assert board.empty, "a line was opened and not translated"
 
@@ -237,7 +227,7 @@ class Translator:
         workers = max(1, min(self.workers, len(requests)))
         batch_size = min(batch_size, -(-len(requests) // workers))
         waiting = RequestQueue(requests, batch_size, max_batch_tokens)
-        plan = _plan(settings, self.engine, any(request.reproducible for request in requests))
+        plan = plan_of(settings, self.engine, any(request.reproducible for request in requests))
         return run_in_parallel(lambda: self._decode_waiting(waiting, plan, settings, batch_size), workers)
 
     def _decode_waiting(
@@ -250,6 +240,19 @@ class Translator:
                 yield from beam_search(self.engine, batch, settings.beam, settings.length_penalty)
         else:
             yield from ([done] for done in decode(self.engine, waiting, plan, batch_size))
+
+    def _wrapping(
+        self, wrapper: Wrapper | None, settings: DecodingSettings, batch_size: int, max_batch_tokens: int | None = None
+    ) -> Wrapping:
+        unaligned = replace(settings, align=False)  # what comes of it goes through `_aligned_anew`
+        return Wrapping(
+            wrapper,
+            lambda line: lambda chunks: self.translate_chunks(chunks, unaligned, batch_size, max_batch_tokens, line),
+        )
+
+    def _left(self, wrapping: Wrapping, translation: Translation, settings: DecodingSettings) -> Translation:
+        left = wrapping.leave(translation)
+        return self._aligned_anew(translation, left, settings) if settings.align else left
 
     # -- lines to requests and back
 
@@ -376,25 +379,9 @@ def _check_sizes(batch_size: int, max_batch_tokens: int | None = None) -> None:
         raise UsageError("--batch-size and --max-batch-tokens are at least 1")
 
 
-def _input_line(index: int, line: object) -> InputLine:
-    if not (isinstance(line, str) and is_text(line)):
+def _input_line(index: int, line: str | InputLine) -> InputLine:
+    given = line if isinstance(line, InputLine) else InputLine(line)
+    text: object = given.text
+    if not (isinstance(text, str) and is_text(text)):
         raise InputError(f"line {index + 1}: not a text of whole characters")
-    return InputLine(line, options={"reproducible": True} if isinstance(line, ReproducibleLine) else {})
-
-
-def _plan(settings: DecodingSettings, engine: AnyEngine, reproducible: bool) -> Plan:
-    """`reproducible`: whether any request may be. In an engine whose rows are exact, all of `ar` and `spec` is."""
-    group, in_flight = settings.replay_group, settings.in_flight
-    if settings.strategy != "spec":
-        if settings.strategy != "replay" and not (reproducible and not engine.row_exact):
-            return Plan(Greedy(), None, group, in_flight)
-        from specmt.replay import Replay
-
-        return Plan(Replay(settings.replay_window, group, settings.trace), None, group, in_flight)
-    most_rows = settings.speculated_rows if settings.beta == 1 else None
-    speculative = Speculative(settings.draft_length, settings.beta, settings.tau, settings.trace, most_rows)
-    if not reproducible or engine.row_exact:
-        return Plan(speculative, None, group, in_flight)
-    from specmt.replay import FixedSpeculative
-
-    return Plan(speculative, FixedSpeculative(speculative, group), group, in_flight)
+    return given

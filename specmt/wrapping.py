@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from specmt.inputs import InputLine, ReproducibleLine
+from specmt.inputs import InputLine
 from specmt.translation import Translation
 
-Run = Callable[[Iterable[Sequence[str]]], Iterator[Translation]]
+Run = Callable[[Iterable[Sequence["str | InputLine"]]], Iterator[Translation]]
 """Translates chunks of lines, one translation a line, in order."""
 
 
@@ -56,4 +56,8 @@ class Wrapping:
 
 
 def _reproducibly(run: Run) -> Run:
-    return lambda chunks: run([ReproducibleLine(text) for text in chunk] for chunk in chunks)
+    def lines(chunk: Sequence[str | InputLine]) -> list[InputLine]:
+        given = (line if isinstance(line, InputLine) else InputLine(line) for line in chunk)
+        return [replace(line, options={**line.options, "reproducible": True}) for line in given]
+
+    return lambda chunks: run(map(lines, chunks))

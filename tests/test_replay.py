@@ -41,7 +41,7 @@ from specmt.engines.base import AnyEngine, Candidates, IntArray, Size
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import EngineError, InputError, UsageError
 from specmt.evaluation import evaluate
-from specmt.inputs import ReproducibleLine
+from specmt.inputs import InputLine
 from specmt.loading import load_translator
 from specmt.replay import FixedSpeculative, Replay
 from specmt.replay_explanation import explain, render
@@ -266,7 +266,8 @@ def test_a_group_has_one_layout_wherever_its_rows_come_from() -> None:
 
 def test_lines_that_ask_for_it_are_reproducible_among_others() -> None:
     translator = scripted_translator(ScriptedEngine())
-    lines = [ReproducibleLine(line) if place % 2 else line for place, line in enumerate(SENTENCES)]
+    asking = [InputLine(line, options={"reproducible": True}) for line in SENTENCES]
+    lines = [asking[place] if place % 2 else line for place, line in enumerate(SENTENCES)]
     ar = replace(SPEC, strategy="ar")
     translations = list(translator.translate(lines, ar, 4))
     assert [one.text for one in translations] == [one.text for one in translator.translate(SENTENCES, ar, 1)]
@@ -275,8 +276,9 @@ def test_lines_that_ask_for_it_are_reproducible_among_others() -> None:
 
 def test_a_line_that_asks_for_it_with_a_beam_is_named() -> None:
     beam = replace(SPEC, strategy="ar", beam=2)
+    asking = InputLine("ein", options={"reproducible": True})
     with pytest.raises(InputError, match="line 2: `reproducible`: not with --beam"):
-        list(scripted_translator(ScriptedEngine()).translate(["ein", ReproducibleLine("ein")], beam, 4))
+        list(scripted_translator(ScriptedEngine()).translate(["ein", asking], beam, 4))
 
 
 @pytest.mark.parametrize(

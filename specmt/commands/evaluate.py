@@ -16,15 +16,14 @@ from specmt.cli_options import (
     BetaOption,
     DeviceOption,
     DraftLengthOption,
-    EngineName,
     EngineOption,
     ModelOption,
     OneThreadOption,
-    Precision,
     PrecisionOption,
     TauOption,
 )
 from specmt.commands.from_options import load
+from specmt.engines.names import EngineName, Precision
 from specmt.errors import InputError, UsageError
 
 if TYPE_CHECKING:

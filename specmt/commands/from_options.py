@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specmt.cli_options import EngineName, Precision, StrategyName
+from specmt.cli_options import StrategyName
+from specmt.engines.names import EngineName, Precision
 from specmt.errors import UsageError
 
 if TYPE_CHECKING:

@@ -14,13 +14,11 @@ from specmt.cli_options import (
     MOST_ROWS,
     BetaOption,
     DeviceOption,
-    EngineName,
     EngineOption,
     InputFormat,
     ModelOption,
     OnBadBytes,
     OutputFormat,
-    Precision,
     PrecisionOption,
     ReplayGroupOption,
     ReplayWindowOption,
@@ -30,6 +28,7 @@ from specmt.cli_options import (
     ThreadsOption,
 )
 from specmt.commands.from_options import load, settings_of, with_replay
+from specmt.engines.names import EngineName, Precision
 from specmt.settings import BATCH_SIZE
 
 if TYPE_CHECKING:

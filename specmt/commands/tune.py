@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specmt import BUNDLED_MODEL
-from specmt.cli_options import DeviceOption, EngineName, EngineOption, Precision, PrecisionOption, ReportFormat
+from specmt.cli_options import DeviceOption, EngineOption, PrecisionOption, ReportFormat
 from specmt.commands.from_options import load
+from specmt.engines.names import EngineName, Precision
 from specmt.errors import InputError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from specmt.decoding import ReplayCounts
 from specmt.protection.spans import Parts, Span, source, target
-from specmt.translation import Alternative, Translation
+from specmt.translation import Translation
 
 _OPENING = re.compile(r"<([A-Za-z][\w:-]*)(?:\s[^<]*)?(?<!/)>")
 _CLOSING = re.compile(r"</(.+)>")
@@ -81,7 +81,7 @@ class ProtectedLine:
             return self.joined(prefix + one.text + suffix, [*before, one, *behind])
 
         others = [whole(replace(core, **vars(one))) for one in core.n_best]
-        return replace(whole(core), n_best=tuple(map(as_alternative, others)))
+        return replace(whole(core), n_best=tuple(other.as_alternative for other in others))
 
     def joined(self, text: str, used: Sequence[Translation]) -> Translation:
         """The line's translation, which is `text`, made of several; those of blank texts count for nothing."""
@@ -108,13 +108,6 @@ def rewritten(translation: Translation, change: Callable[[str], str]) -> Transla
     """A translation with its text, and those of its alternatives, changed."""
     others = (replace(one, text=change(one.text)) for one in translation.n_best)
     return replace(translation, text=change(translation.text), n_best=tuple(others))
-
-
-def as_alternative(translation: Translation) -> Alternative:
-    """A translation as one of an n-best list."""
-    return Alternative(
-        translation.text, translation.score, translation.ids, translation.token_log_probs, translation.alignment
-    )
 
 
 def _closings(parts: Parts) -> dict[int, int]:

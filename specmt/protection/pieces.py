@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from specmt.protection.lines import ProtectedLine, as_alternative, rewritten
+from specmt.protection.lines import ProtectedLine, rewritten
 from specmt.protection.spans import Span
 from specmt.translation import Alternative, Translation
 from specmt.wrapping import Run
@@ -54,7 +54,7 @@ def translate_pieces(line: ProtectedLine, run: Run) -> Translation:
         line.joined("".join(map(_text, way)), [one for one in way if isinstance(one, Translation)])
         for way in _best_ways(said, max(count, 1))
     ]
-    alternatives = map(as_alternative, sorted(wholes, key=lambda whole: -whole.score))
+    alternatives = (whole.as_alternative for whole in sorted(wholes, key=lambda whole: -whole.score))
     return replace(wholes[0], n_best=tuple(_distinct(alternatives)) if count else ())
 
 
