@@ -5,6 +5,7 @@ Needs torch (and onnx, where graphs are wanted); translation with the result nee
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +15,17 @@ from specmt import dictionaries
 from specmt.architecture import Architecture
 from specmt.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, check_destination, write_bundle
 from specmt.dictionaries import Dictionary, FairseqVocabulary, Segmentation
-from specmt.errors import InputError, reason
+from specmt.errors import InputError
 from specmt.exporting import calibration_sources, write_cpu_files
 from specmt.fairseq_backend.foreign import Checkpoint, Verifier, read_checkpoint, verifier_of
 from specmt.files import file_digest
-from specmt.marian import read_model
+from specmt.foreign_files import read_file, shown
+from specmt.marian import CODES, read_model
 from specmt.vocabulary import MASK_ID, UNK_ID, AnyVocabulary, Vocabulary
 from specmt.weights import save_weights
 
-BPE_KINDS = ("none", "sentencepiece", "subword_nmt", "fastbpe")
-"""How a model's text was cut into subwords, by fairseq's names."""
+_MERGES = re.compile(rb"(?!#version:)|#version: 0\.[12]\s*\n\s*\S")
+"""How subword-nmt's codes begin: of a version that it reads, with a merge at least."""
 _MARKED_SHARE = 0.05
 """Of a dictionary's symbols: from there on, marks of subwords are no accident."""
 
@@ -41,7 +43,7 @@ class Conversion:
     """None: `dict.LANGUAGE.txt` beside the checkpoint."""
     target_dictionary: Path | None = None
     bpe: str | None = None
-    """One of `BPE_KINDS`; None: `none`, unless a dictionary has the marks of subwords, which is then refused."""
+    """As `--bpe` has it; None: `none`, unless a dictionary has the marks of subwords, which is then refused."""
     codes: Path | None = None
     """Merges or SentencePiece model; where `bpe` is neither `none` nor None."""
     tokenizer: str = "none"
@@ -65,7 +67,7 @@ class _Model:
 
 @dataclass(frozen=True)
 class Converted:
-    """What came of it."""
+    """The shape of a bundle that was written."""
 
     architecture: Architecture
     without_graphs: str | None
@@ -114,14 +116,14 @@ def _marian_model(conversion: Conversion) -> _Model:
         source, target = (Dictionary(content, "vocabulary") for content in text)
         vocabulary = FairseqVocabulary(model.segmentation, source, target, model.codes)
     except ValueError as error:
-        raise InputError(f"{conversion.checkpoint}: {error}") from None
+        raise InputError(f"{conversion.checkpoint / CODES}: {error}") from None
     path = model.weights_path
     return _Model(
         model.languages,
         model.verifier,
         vocabulary,
         lambda folder: dictionaries.write_vocabulary(folder, model.segmentation, *text, model.codes),
-        {"checkpoint": path.name, "sha256": file_digest(path), "model": model.name},
+        {"checkpoint": path.name, "sha256": file_digest(path), "model": model.name if _is_plain(model.name) else ""},
     )
 
 
@@ -136,23 +138,29 @@ def _fairseq_model(conversion: Conversion) -> _Model:
 
 
 def _languages(checkpoint: Checkpoint) -> tuple[str, str]:
-    found = tuple(
-        str(checkpoint.task.get(name) or checkpoint.settings.get(name) or "") for name in ("source_lang", "target_lang")
+    source, target = (
+        checkpoint.task.word(name) or checkpoint.settings.word(name) for name in ("source_lang", "target_lang")
     )
-    if not all(found):
+    if not (source and target):
         raise InputError(f"{checkpoint.path}: does not say its languages; give them, as in --languages de-en")
-    return found[0], found[1]
+    return source, target
 
 
 def _origin(conversion: Conversion, checkpoint: Checkpoint) -> Mapping[str, Any]:
     names = ("arch", "task", "lr", "max_update", "update_freq", "dropout", "label_smoothing", "seed")
-    settings = {name: checkpoint.settings[name] for name in names if _is_plain(checkpoint.settings.get(name))}
+    given = {name: checkpoint.settings.values.get(name) for name in names}
+    settings = {name: value for name, value in given.items() if _is_plain(value) or _is_list(value)}
     path = conversion.checkpoint
     return {"checkpoint": path.name, "sha256": file_digest(path), "fairseq_settings": settings}
 
 
 def _is_plain(value: object) -> bool:
-    return isinstance(value, str | int | float) or (isinstance(value, list) and all(map(_is_plain, value)))
+    """Whether a manifest can say it."""
+    return isinstance(value, int | float) or (isinstance(value, str) and value.isprintable())
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_plain, value))
 
 
 class _TextFiles:
@@ -211,16 +219,9 @@ class _TextFiles:
         return all(Dictionary(text, name).symbols[MASK_ID:] == pieces[MASK_ID:] for name, text in names)
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {reason(error)}") from None
-
-
 def _text(path: Path) -> str:
     try:
-        return _read(path).decode()
+        return read_file(path).decode()
     except UnicodeDecodeError:
         raise InputError(f"{path}: not UTF-8") from None
 
@@ -233,7 +234,10 @@ def _codes(conversion: Conversion) -> bytes | None:
         return None
     if not conversion.codes:
         raise InputError(f"--bpe {conversion.bpe} needs the codes (merges or SentencePiece model) that the model has")
-    content = _read(conversion.codes)
+    content = read_file(conversion.codes)
+    if conversion.bpe == "subword_nmt" and not _MERGES.match(content):
+        found = shown(content.partition(b"\n")[0])
+        raise InputError(f"{conversion.codes}: begins with {found}, expected #version: 0.1 or 0.2, and merges")
     if conversion.bpe != "fastbpe":
         return content
     merges = []

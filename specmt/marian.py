@@ -22,22 +22,27 @@ from specmt.architecture import Architecture
 from specmt.dictionaries import Segmentation
 from specmt.errors import InputError, reason
 from specmt.fairseq_backend.foreign import Verifier
+from specmt.foreign_files import Settings, Tensors, read_file, read_pickle, shown, tensors_in
 from specmt.tensors import SOURCE_POSITIONS, TARGET_POSITIONS, VERIFIER_OUTPUT, expected_shapes
-from specmt.vocabulary import BOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
+from specmt.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
 
 CONFIG = "config.json"
 _TOKENIZER_CONFIG = "tokenizer_config.json"
 _SOURCE_PIECES, _TARGET_PIECES = "vocab.json", "target_vocab.json"
-_CODES = "source.spm"
+CODES = "source.spm"
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 """In the order in which they are looked for."""
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 """Names of transformers, and ours."""
-_TARGET_TOKEN = re.compile(r">>.+<<")
+_TARGET_TOKEN = re.compile(r">>[!-~]{1,40}<<")
 _SPECIALS = SPECIAL_PIECES[: UNK_ID + 1]
 _NEVER = -1000.0
 """The bias (nats) of what is never said: start and padding."""
 _SHOWN_TOKENS = 8
+_MOST_WIDTH, _MOST_LAYERS, _MOST_POSITIONS = 1 << 20, 1000, 1 << 16
+"""Sizes that are not true are found out before anything is made of them."""
+_NO_PIECE = re.compile("[ \r\n\ud800-\udfff]")
+"""What no line of a dictionary holds, or no file of UTF-8."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,8 @@ class MarianModel:
     target_dictionary: str
     codes: bytes
     weights_path: Path
-    name: str
-    """As its configuration says; empty if it does not."""
+    name: object
+    """Whatever its configuration says."""
 
 
 def read_model(folder: Path, languages: tuple[str, str] | None, target_token: str) -> MarianModel:
@@ -66,8 +71,8 @@ def read_model(folder: Path, languages: tuple[str, str] | None, target_token: st
     Raises:
         InputError: a file is missing or damaged, or the model is one that the engines do not compute.
     """
-    settings = _json(folder / CONFIG)
-    kind = settings.get("model_type")
+    settings = _settings(folder / CONFIG)
+    kind = settings.word("model_type")
     if kind != "marian":
         raise InputError(
             f"{folder / CONFIG}: a model of type {kind!r}; of transformers' models, only marian is converted"
@@ -86,22 +91,15 @@ def read_model(folder: Path, languages: tuple[str, str] | None, target_token: st
         Segmentation("sentencepiece", "none", *languages, prefix=target_token),
         _dictionary(source),
         _dictionary(target),
-        _bytes(folder / _CODES),
+        read_file(folder / CODES),
         weights_path,
-        str(settings.get("_name_or_path") or ""),
+        settings.values.get("_name_or_path"),
     )
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {reason(error)}") from None
 
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(_bytes(path))
+        content = json.loads(read_file(path))
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
@@ -109,11 +107,15 @@ def _json(path: Path) -> dict[str, Any]:
     return content
 
 
+def _settings(path: Path) -> Settings:
+    return Settings(path, _json(path), "a Marian model")
+
+
 def _languages(folder: Path) -> tuple[str, str]:
     path = folder / _TOKENIZER_CONFIG
-    settings = _json(path) if path.exists() else {}
-    source, target = settings.get("source_lang"), settings.get("target_lang")
-    if not (isinstance(source, str) and isinstance(target, str) and source and target):
+    settings = _settings(path) if path.exists() else None
+    source, target = (settings and settings.word(f"{side}_lang") for side in ("source", "target"))
+    if not (source and target):
         raise InputError(f"{path}: does not say the languages; give them, as in --languages de-en")
     return source, target
 
@@ -125,14 +127,18 @@ def _pieces(path: Path) -> list[str]:
         InputError: ids that are not 0, 1, ..., a special piece that is missing, or what no line of a dictionary holds.
     """
     ids = _json(path)
-    pieces = sorted(ids, key=lambda piece: ids[piece] if type(ids[piece]) is int else -1)
-    if [ids[piece] for piece in pieces] != list(range(len(pieces))):
-        raise InputError(f"{path}: not pieces with the ids 0, 1, and so on")
+    pieces = [""] * len(ids)
+    for piece, id_ in ids.items():
+        if not piece or _NO_PIECE.search(piece):
+            raise InputError(f"{path}: {shown(piece)} is no piece of a SentencePiece model")
+        if type(id_) is not int or not 0 <= id_ < len(ids) or pieces[id_]:
+            raise InputError(
+                f"{path}: {shown(piece)}: {shown(id_)}, expected ids from 0 to {len(ids) - 1}, each of one piece"
+            )
+        pieces[id_] = piece
     for special in _SPECIALS[PAD_ID:]:
         if special not in ids:
             raise InputError(f"{path}: {special} is missing")
-    if odd := [piece for piece in pieces if not piece or set(piece) & set(" \r\n")]:
-        raise InputError(f"{path}: {odd[0]!r} is no piece of a SentencePiece model")
     return pieces
 
 
@@ -151,28 +157,24 @@ def _dictionary(pieces: Sequence[str]) -> str:
     return "".join(f"{piece} 1\n" for piece in pieces if piece not in _SPECIALS)
 
 
-def _tensors(path: Path) -> dict[str, Tensor]:
+def _tensors(path: Path) -> Tensors:
     try:
-        if path.suffix == ".safetensors":
-            return dict(load_file(path))
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state = load_file(path) if path.suffix == ".safetensors" else read_pickle(path)
     except OSError as error:
         raise InputError(f"{path}: {reason(error)}") from None
     except SafetensorError:
         raise InputError(f"{path}: not a safetensors file, or a damaged one") from None
-    except Exception:  # of a file that is something else, torch says whatever it stumbles over
-        raise InputError(f"{path}: not a file of tensors alone, or a damaged one") from None
     if not isinstance(state, Mapping):
-        raise InputError(f"{path}: not a file of tensors alone")
-    return {str(name): part for name, part in state.items() if isinstance(part, Tensor)}
+        raise InputError(f"{path}: holds {shown(state)}, expected tensors by name")
+    tensors = {name.removeprefix("model."): part for name, part in tensors_in(path, state).items()}
+    return Tensors(path, tensors, f"the model that {CONFIG} and {_SOURCE_PIECES} describe")
 
 
 class _Reader:
     """Takes tensors under transformers' names as a bundle's."""
 
-    def __init__(self, path: Path, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        self._path, self._settings = path, settings
-        self._tensors = {name.removeprefix("model."): part for name, part in tensors.items()}
+    def __init__(self, path: Path, settings: Settings, tensors: Tensors) -> None:
+        self._path, self._settings, self._tensors = path, settings, tensors
 
     def verifier(self, source: Sequence[str], target: Sequence[str]) -> Verifier:
         """All of them.
@@ -183,12 +185,11 @@ class _Reader:
         Raises:
             InputError: see `read_model`.
         """
-        read, embedded = (self._take(f"{side}.embed_tokens.weight", "shared.weight") for side in ("encoder", "decoder"))
-        output = self._take("lm_head.weight", "decoder.embed_tokens.weight", "shared.weight")
-        bias = self._take("final_logits_bias").flatten()
-        for pieces, *parts in ((source, read), (target, embedded, output, bias)):
-            if any(len(part) != len(pieces) for part in parts):
-                raise InputError(f"{self._path}: not as many tokens as the vocabulary has, {len(pieces)}")
+        width, shared = self._settings.number("d_model", 1, _MOST_WIDTH), "shared.weight"
+        read = self._first("encoder.embed_tokens.weight", shared, shape=(len(source), width))
+        embedded = self._first("decoder.embed_tokens.weight", shared, shape=(len(target), width))
+        output = self._first("lm_head.weight", "decoder.embed_tokens.weight", shared, shape=(len(target), width))
+        bias = self._tensors.take("final_logits_bias", 1, len(target))[0]
         weights = {"embeddings.weight": _by_our_ids(embedded, target)}
         joined, tied = source == target and torch.equal(read, embedded), torch.equal(output, embedded)
         if not joined:
@@ -197,59 +198,59 @@ class _Reader:
             weights[f"{VERIFIER_OUTPUT}.weight"] = _by_our_ids(output, target)
         weights[f"{VERIFIER_OUTPUT}.bias"] = _by_our_ids(bias, target)
         weights[f"{VERIFIER_OUTPUT}.bias"][[BOS_ID, PAD_ID]] = _NEVER
-        weights[f"{SOURCE_POSITIONS}.weight"] = self._positions("encoder", read.size(1))
-        weights[f"{TARGET_POSITIONS}.weight"] = self._positions("decoder", read.size(1))
-        architecture = self._architecture(weights, 0 if joined else len(weights["source_embeddings.weight"]), tied)
+        weights[f"{SOURCE_POSITIONS}.weight"] = self._positions("encoder", width)
+        weights[f"{TARGET_POSITIONS}.weight"] = self._positions("decoder", width)
+        start = self._start(target)
+        architecture = self._architecture(
+            weights, 0 if joined else len(weights["source_embeddings.weight"]), tied, start
+        )
         for name, shape in expected_shapes(architecture).items():
             if name.startswith("verifier."):
-                weights[name] = self._take(name.removeprefix("verifier."))
-            if tuple(weights[name].shape) != shape:
-                raise InputError(f"{self._path}: {name} has shape {list(weights[name].shape)}, expected {list(shape)}")
-            if not weights[name].is_floating_point() or not bool(weights[name].isfinite().all()):
-                raise InputError(f"{self._path}: {name} holds what is no finite number")
-        return Verifier(architecture, {name: part.float() for name, part in weights.items()})
+                weights[name] = self._tensors.take(name.removeprefix("verifier."), *shape)
+        # Others, as of another program's, change nothing; transformers passes over them too.
+        if left := [name for name in self._tensors.left() if "layer" in name]:
+            raise InputError(f"{self._path}: {left[0]} has no place in the model that {CONFIG} describes")
+        return Verifier(architecture, weights)
 
-    def _take(self, *names: str) -> Tensor:
+    def _first(self, *names: str, shape: tuple[int, int]) -> Tensor:
         """The first of them that is there."""
-        for name in names:
-            if name in self._tensors:
-                return self._tensors[name]
-        raise InputError(f"{self._path}: {names[0]} is missing: not a Marian model, or a part of one")
+        return self._tensors.take(next((name for name in names if name in self._tensors.names), names[0]), *shape)
 
     def _positions(self, side: str, width: int) -> Tensor:
         """Sinusoids as Marian has them: from 0 on, of frequencies that fall by 10000 over the width, not half of it."""
         name = f"{side}.embed_positions.weight"
-        if name in self._tensors:
-            return self._tensors[name]
-        places = torch.arange(self._integer("max_position_embeddings"))[:, None]
+        if name in self._tensors.names:
+            return self._tensors.take(name, None, width)
+        places = torch.arange(self._settings.number("max_position_embeddings", 2, _MOST_POSITIONS))[:, None]
         angles = places / 10000 ** (torch.arange(0, width, 2, dtype=torch.float64) / width)
-        return torch.cat([angles.sin(), angles.cos()], dim=1).float()
+        return torch.cat([angles.sin(), angles.cos()], dim=1)[:, :width].float()
 
-    def _integer(self, name: str) -> int:
-        value = self._settings.get(name)
-        if type(value) is not int or value < 1:
-            raise InputError(f"{self._path.parent / CONFIG}: {name}: {value!r}, expected a number of at least 1")
-        return value
+    def _start(self, pieces: Sequence[str]) -> str:
+        """The piece that the decoder starts from."""
+        name = "decoder_start_token_id"
+        piece = pieces[self._settings.number(name, 0, len(pieces) - 1)]
+        if piece not in (SPECIAL_PIECES[PAD_ID], SPECIAL_PIECES[EOS_ID]):
+            found = f"{name}: {self._settings.values[name]}, which is {shown(piece)}"
+            raise InputError(f"{self._settings.path}: {found}; only what starts from <pad> or </s> is converted")
+        return piece
 
-    def _architecture(self, weights: Mapping[str, Tensor], source_vocabulary_size: int, tied: bool) -> Architecture:
-        embeddings, settings, path = weights["embeddings.weight"], self._settings, self._path.parent / CONFIG
-        activation = settings.get("activation_function")
-        if activation not in _ACTIVATIONS:
-            raise InputError(
-                f"{path}: activation_function {activation!r} cannot be converted; {', '.join(_ACTIVATIONS)} can"
-            )
-        if settings.get("normalize_embedding"):
-            raise InputError(f"{path}: layer norm of embeddings (normalize_embedding) cannot be converted")
-        heads, encoder_heads = (self._integer(f"{side}_attention_heads") for side in ("decoder", "encoder"))
-        inner, encoder_inner = (self._integer(f"{side}_ffn_dim") for side in ("decoder", "encoder"))
+    def _architecture(
+        self, weights: Mapping[str, Tensor], source_vocabulary_size: int, tied: bool, start: str
+    ) -> Architecture:
+        settings, (rows, width) = self._settings, weights["embeddings.weight"].shape
+        if settings.flag("normalize_embedding"):
+            raise InputError(f"{settings.path}: layer norm of embeddings (normalize_embedding) cannot be converted")
+        heads, encoder_heads = (settings.heads(side, width) for side in ("decoder", "encoder"))
+        inner, encoder_inner = (settings.number(f"{side}_ffn_dim", 1, _MOST_WIDTH) for side in ("decoder", "encoder"))
+        layers, encoder_layers = (settings.number(f"{side}_layers", 1, _MOST_LAYERS) for side in ("decoder", "encoder"))
         try:
             return Architecture(
-                vocabulary_size=len(embeddings),
-                width=embeddings.size(1),
+                vocabulary_size=rows,
+                width=width,
                 heads=heads,
                 feed_forward_width=inner,
-                encoder_layers=self._integer("encoder_layers"),
-                decoder_layers=self._integer("decoder_layers"),
+                encoder_layers=encoder_layers,
+                decoder_layers=layers,
                 drafter_layers=0,
                 draft_length=0,
                 bigram_rank=0,
@@ -261,22 +262,15 @@ class _Reader:
                 decoder_pre_norm=False,
                 encoder_final_norm=False,
                 decoder_final_norm=False,
-                scaled_embeddings=bool(settings.get("scale_embedding")),
-                activation=_ACTIVATIONS[activation],
+                scaled_embeddings=settings.flag("scale_embedding"),
+                activation=_ACTIVATIONS[settings.one_of("activation_function", _ACTIVATIONS)],
                 source_positions=len(weights[f"{SOURCE_POSITIONS}.weight"]),
                 target_positions=len(weights[f"{TARGET_POSITIONS}.weight"]),
                 output_bias=True,
-                starts_from_padding=self._starts_from_padding(),
+                starts_from_padding=start == SPECIAL_PIECES[PAD_ID],
             )
         except ValueError as error:
-            raise InputError(f"{path}: {error}") from None
-
-    def _starts_from_padding(self) -> bool:
-        """Else the decoder starts from end-of-sentence."""
-        start, *known = (self._settings.get(f"{name}_token_id") for name in ("decoder_start", "pad", "eos"))
-        if start not in known:
-            raise InputError(f"{self._path.parent / CONFIG}: a decoder that starts from token {start}: not converted")
-        return start == known[0]
+            raise InputError(f"{settings.path}: {error}") from None
 
 
 def _by_our_ids(rows: Tensor, pieces: Sequence[str]) -> Tensor:

@@ -262,7 +262,7 @@ def test_the_command_converts_and_translate_says_that_there_is_no_drafter(plain:
     bundle = tmp_path / "bundle"
     assert run("convert", plain.path, bundle, "--calibration", tmp_path / "text.de") == (0, f"{bundle}\n", "")
     status, text, said = run("translate", "-m", bundle)
-    assert (status, said) == (0, f"specmt: {bundle} has no drafter: decoding with --strategy ar\n")
+    assert (status, said.split("\n")[0]) == (0, f"specmt: {bundle} has no drafter: decoding with --strategy ar")
     translator = load_translator(bundle)
     settings = DecodingSettings.from_defaults(translator.defaults)
     settings = DecodingSettings("ar", 1, 1, 0.0, 1, settings.length_penalty)
@@ -283,6 +283,7 @@ def test_the_command_converts_and_translate_says_that_there_is_no_drafter(plain:
         ("german", "expected two languages, as in de-en or de:en"),
         ("de-", "expected two languages, as in de-en or de:en"),
         ("a:b:c", "expected two languages, as in de-en or de:en"),
+        ("d\ne:en", "expected two languages, as in de-en or de:en"),
         ("sr-Cyrl-x1", "which hyphen parts the two? Write them as in sr-Cyrl:en"),
     ],
 )

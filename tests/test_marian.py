@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import sentencepiece
 import torch
 from foreign import rounded
 from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
 
 from specmt.bundle import load_bundle
 from specmt.conversion import Conversion, convert
@@ -243,14 +244,15 @@ def test_a_trained_model_translates_as_with_transformers(tmp_path: Path) -> None
     engine = load_translator(bundle, engine="torch").engine
     done = sorted(decode(engine, RequestQueue(requests, 8), Greedy(), 8), key=lambda one: one.request.index)
     assert [vocabulary.decode(hypothesis.ids) for hypothesis in done] == theirs
-    code, out, err = run("translate", "-m", bundle, "--strategy", "ar", "--beam", "4", given="\n".join(lines) + "\n")
+    how = ("--strategy", "ar", "--beam", "4", "--quiet")
+    code, out, err = run("translate", "-m", bundle, *how, given=calibration.read_text(encoding="utf-8"))
     assert (code, err) == (0, "") and len(out.splitlines()) == 60
 
 
 def test_weights_as_a_pickle_of_half_precision_are_read(tmp_path: Path) -> None:
     marian = Marian(tmp_path / "marian")
     (marian.folder / "model.safetensors").unlink()
-    state = {name: part.half() for name, part in marian.model.state_dict().items()}
+    state = {name: torch.nn.Parameter(part.half()) for name, part in marian.model.state_dict().items()}
     torch.save(state, marian.folder / "pytorch_model.bin")
     bundle = marian.converted()
     origin = json.loads((bundle / "manifest.json").read_text())["training"]["converted_from"]
@@ -267,16 +269,23 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Marian(tmp_path_factory.mktemp("saved") / "marian", tokens=TOKENS).folder
 
 
-def changed_json(name: str, **changes: object) -> Callable[[Path], None]:
+def changed_json(name: str, key: str, value: object) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
-        content = json.loads((folder / name).read_text()) | changes
+        content = json.loads((folder / name).read_text()) | {key: value}
         (folder / name).write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
 
     return change
 
 
-def cut(name: str) -> Callable[[Path], None]:
-    return lambda folder: os.truncate(folder / name, 1000)
+config, pieces_file = partial(changed_json, "config.json"), partial(changed_json, "vocab.json")
+
+
+def cut(name: str, size: int = 1000) -> Callable[[Path], None]:
+    return lambda folder: os.truncate(folder / name, size)
+
+
+def without(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
 
 
 def pickled(content: object) -> Callable[[Path], None]:
@@ -287,30 +296,50 @@ def pickled(content: object) -> Callable[[Path], None]:
     return change
 
 
+def tensor(name: str, part: torch.Tensor) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / "model.safetensors"
+        save_file({**load_file(path), f"model.{name}": part}, path)
+
+    return change
+
+
+TOKENIZER, BIAS, POSITIONS = "tokenizer_config.json", "decoder.layers.1.fc1.bias", "encoder.embed_positions.weight"
 REFUSALS: dict[str, tuple[Callable[[Path], None], str]] = {
-    "another model": (changed_json("config.json", model_type="bart"), "config.json: a model of type 'bart'; of "),
-    "activation": (changed_json("config.json", activation_function="tanh"), "activation_function 'tanh' cannot be"),
-    "norm": (changed_json("config.json", normalize_embedding=True), "layer norm of embeddings (normalize_embedding)"),
-    "no heads": (changed_json("config.json", encoder_attention_heads=None), "encoder_attention_heads: None, expected"),
-    "odd heads": (changed_json("config.json", decoder_attention_heads=5), "config.json: width must be a multiple of"),
-    "fewer layers": (changed_json("config.json", encoder_layers=3), "encoder.layers.2.self_attn.q_proj.weight is miss"),
-    "another width": (changed_json("config.json", decoder_ffn_dim=40), "fc1.weight has shape [48, 32], expected [40"),
-    "another start": (changed_json("config.json", decoder_start_token_id=5), "starts from token 5: not converted"),
-    "no languages": (changed_json("tokenizer_config.json", source_lang=None), "does not say the languages; give them"),
-    "no such file": (lambda folder: (folder / "source.spm").unlink(), "source.spm: no such file or directory"),
-    "no configuration": (lambda folder: (folder / "config.json").unlink(), "config.json: no such file or directory"),
-    "no weights": (
-        lambda folder: (folder / "model.safetensors").unlink(),
-        ": no weights: neither model.safetensors nor pytorch_model.bin",
-    ),
+    "another model": (config("model_type", "bart"), "config.json: a model of type 'bart'; of "),
+    "activation": (config("activation_function", "tanh"), "activation_function tanh cannot be converted; relu, gelu, "),
+    "a list": (config("activation_function", ["relu"]), "activation_function: ['relu'], expected text of at most 100"),
+    "a word": (config("d_model", "32"), "config.json: d_model: '32', expected a whole number from 1 to 1048576: not a"),
+    "yes": (config("scale_embedding", "yes"), "config.json: scale_embedding: 'yes', expected true or false"),
+    "memory": (config("max_position_embeddings", 10**12), "1000000000000, expected a whole number from 2 to 65536"),
+    "norm": (config("normalize_embedding", True), "layer norm of embeddings (normalize_embedding)"),
+    "no heads": (config("encoder_attention_heads", None), "encoder_attention_heads: None, expected"),
+    "odd heads": (config("decoder_attention_heads", 5), "decoder_attention_heads: 5; the width must be a multiple of"),
+    "more layers": (config("encoder_layers", 3), "encoder.layers.2.self_attn.q_proj.weight is missing"),
+    "fewer layers": (config("encoder_layers", 1), "encoder.layers.1.fc1.bias has no place in the model that config.j"),
+    "another width": (config("decoder_ffn_dim", 40), "fc1.weight has shape [48, 32], expected [40, 32]"),
+    "another start": (config("decoder_start_token_id", 5), "decoder_start_token_id: 5, which is 'n'; only what starts"),
+    "no languages": (changed_json(TOKENIZER, "source_lang", None), "does not say the languages; give them"),
+    "two lines": (changed_json(TOKENIZER, "source_lang", "d\ne"), r"source_lang: 'd\ne', expected text of at most 100"),
+    "no such file": (without("source.spm"), "source.spm: no such file or directory"),
+    "no configuration": (without("config.json"), "config.json: no such file or directory"),
+    "no weights": (without("model.safetensors"), ": no weights: neither model.safetensors nor pytorch_model.bin"),
     "cut weights": (cut("model.safetensors"), "model.safetensors: not a safetensors file, or a damaged one"),
-    "cut tokenizer": (cut("source.spm"), "the codes are not a SentencePiece model"),
+    "cut tokenizer": (cut("source.spm"), "source.spm: the codes are not a SentencePiece model"),
+    "empty tokenizer": (cut("source.spm", 0), "source.spm: is empty"),
     "cut vocabulary": (cut("vocab.json"), "vocab.json: not a JSON object"),
-    "gaps": (changed_json("vocab.json", Hund=4000), "vocab.json: not pieces with the ids 0, 1, and so on"),
-    "words for ids": (changed_json("vocab.json", Hund="one"), "vocab.json: not pieces with the ids 0, 1, and so on"),
-    "more pieces": (changed_json("vocab.json", Hund=199), "not as many tokens as the vocabulary has, 200"),
-    "code": (pickled({"weight": Path("x")}), "pytorch_model.bin: not a file of tensors alone, or a damaged one"),
-    "a list": (pickled([1, 2]), "pytorch_model.bin: not a file of tensors alone"),
+    "gaps": (pieces_file("Hund", 4000), "vocab.json: 'Hund': 4000, expected ids from 0 to 199, each of one piece"),
+    "words for ids": (pieces_file("Hund", "one"), "vocab.json: 'Hund': 'one', expected ids from 0 to 199, each of one"),
+    "two of one id": (pieces_file("Hund", 7), "vocab.json: 'Hund': 7, expected ids from 0 to 199, each of one piece"),
+    "no, for 0": (pieces_file("</s>", False), "vocab.json: '</s>': False, expected ids from 0 to 198, each of one"),
+    "half a character": (pieces_file("\ud800", 199), r"vocab.json: '\ud800' is no piece of a SentencePiece model"),
+    "more pieces": (pieces_file("Hund", 199), "shared.weight has shape [199, 32], expected [200, 32]: not the model"),
+    "a number": (tensor("shared.weight", torch.tensor(1.0)), "shared.weight has shape [], expected [199, 32]"),
+    "no positions": (tensor(POSITIONS, torch.ones(0, 32)), f"{POSITIONS} has shape [0, 32], expected [any, 32]"),
+    "integers": (tensor(BIAS, torch.ones(48).int()), f"{BIAS} is of type torch.int32, expected floating point"),
+    "infinite": (tensor(BIAS, torch.ones(48).double() * 1e300), f"{BIAS} holds what is no finite number, or one"),
+    "code": (pickled({"weight": Path("x")}), "not read: only tensors, numbers and settings are, and it holds pathlib"),
+    "numbers": (pickled([1, 2]), "pytorch_model.bin: holds [1, 2], expected tensors by name"),
 }
 
 
@@ -363,12 +392,6 @@ def test_a_target_token_is_refused_for_a_checkpoint(tmp_path: Path) -> None:
 
 
 def run(*arguments: object, given: str = "") -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "specmt", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        input=given,
-        cwd=ROOT,
-    )
+    command = [sys.executable, "-m", "specmt", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, input=given, cwd=ROOT)
     return done.returncode, done.stdout, done.stderr

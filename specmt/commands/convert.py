@@ -145,6 +145,6 @@ def _languages(given: str | None) -> tuple[str, str] | None:
     if mark == "-" and given.count("-") > 1:
         raise UsageError(f"--languages {given}: which hyphen parts the two? Write them as in sr-Cyrl:en")
     languages = given.split(mark)
-    if len(languages) != 2 or not all(languages):
+    if len(languages) != 2 or not all(languages) or not given.isprintable():
         raise UsageError(f"--languages {given}: expected two languages, as in de-en or de:en")
     return languages[0], languages[1]
