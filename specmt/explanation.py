@@ -160,6 +160,8 @@ _LEAST_ROOM = 16
 NARROWEST = _LABEL_WIDTH + _LEAST_ROOM
 """Cells that a picture needs; a narrower terminal wraps its lines."""
 _GAP = 2
+_MOST_PIECES = 60
+"""Verified tokens that are shown in a line of running text, the last ones: a picture then grows with its iterations."""
 _MARKS = {"accepted": Text("✓", "green"), "rejected": Text("✗", "bold red"), "unused": Text("·", "dim")}
 _ORIGIN_STYLES = {"accepted": "green", "recovered": "bold yellow", "bonus": "bold cyan"}
 _LEGEND = "✓ accepted, ✗ rejected, · unused: behind a rejection or the end"
@@ -186,11 +188,9 @@ def _settings(explanation: Explanation) -> Text:
     return Text(f"k = {explanation.draft_length}, {relaxed if explanation.beta > 1 else 'β = 1 (strict)'}")
 
 
-def _title(number: int, step: Step) -> Rule:
+def _title(number: int, step: Step) -> Title:
     accepted = step.verdicts.count("accepted")
-    return Rule(
-        Text(f"Iteration {number}: {accepted} accepted, {len(step.emitted)} emitted"), align="left", style="dim"
-    )
+    return Title(f"Iteration {number}: {accepted} accepted, {len(step.emitted)} emitted")
 
 
 def _next_input(step: Step) -> Text:
@@ -199,7 +199,7 @@ def _next_input(step: Step) -> Text:
     if step.ended_by == "length-limit":
         return Text(f"none: the output has reached the limit of {len(step.output)} tokens", "dim")
     verified = len(step.output)
-    text = Text(" ".join(step.next_input[:verified]))
+    text = Text(last_pieces(step.next_input[:verified]))
     return text.append(" " + " ".join(step.next_input[verified:]), "magenta")
 
 
@@ -231,6 +231,22 @@ def _candidate(step: Step, place: int, rank: int) -> Text:
         return Text(candidate.piece, "dim")
     matched = place < len(step.draft) and candidate.piece == step.draft[place]
     return Text(candidate.piece, "green" if matched else "")
+
+
+def last_pieces(pieces: Sequence[str]) -> str:
+    """The last pieces of an output, after an ellipsis if it has more."""
+    return " ".join(pieces if len(pieces) <= _MOST_PIECES else ("…", *pieces[-_MOST_PIECES:]))
+
+
+@dataclass(frozen=True)
+class Title:
+    """A title in a rule; alone, and wrapped, where a rule would cut it."""
+
+    text: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rule = Rule(Text(self.text), align="left", style="dim")
+        yield rule if cell_len(self.text) <= options.max_width - _GAP else Text(self.text)
 
 
 @dataclass(frozen=True)
@@ -315,9 +331,13 @@ def _blocks(widths: Sequence[int], room: int, indent: int) -> Iterator[range]:
 
 def _shortened(pieces: Sequence[str], width: int) -> str:
     """As many of the last pieces as fit into `width` cells, after an ellipsis if some do not."""
-    text = " ".join(pieces)
-    first = 0
-    while cell_len(text) > width and first < len(pieces):
+    first, used = len(pieces), -1  # cells; no blank before the first piece
+    while first and used <= width:
+        first -= 1
+        used += 1 + cell_len(pieces[first])
+    if used <= width:
+        return " ".join(pieces)
+    while first < len(pieces) and used + len("… ") > width:
+        used -= 1 + cell_len(pieces[first])
         first += 1
-        text = " ".join(["…", *pieces[first:]])
-    return text
+    return " ".join(("…", *pieces[first:]))

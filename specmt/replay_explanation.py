@@ -7,12 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
 from specmt.decoding import Iteration, ReplayCounts
-from specmt.explanation import pieces
+from specmt.explanation import Title, last_pieces, pieces
 from specmt.guards import printable
 from specmt.settings import DecodingSettings
 from specmt.translation import Translation
@@ -107,15 +106,15 @@ def render(explanation: ReplayExplanation) -> RenderableType:
         parts.append(Text("A blank line: nothing to decode.", "dim"))
     for number, replayed in enumerate(explanation.iterations, start=1):
         parts += [Text(), _title(number, replayed, explanation.replay_window), _table(replayed)]
-        parts.append(Text.assemble(("output  ", "dim"), " ".join(replayed.output)))
+        parts.append(Text.assemble(("output  ", "dim"), last_pieces(replayed.output)))
     return Group(*parts)
 
 
-def _title(number: int, replayed: Replayed, window: int) -> Rule:
+def _title(number: int, replayed: Replayed, window: int) -> Title:
     last = replayed.first_position + window - 1
     accepted = replayed.verdicts.count("accepted")
     title = f"Replay {number}: positions {replayed.first_position} to {last}, {accepted} of {len(replayed.verdicts)}"
-    return Rule(Text(f"{title} accepted"), align="left", style="dim")
+    return Title(f"{title} accepted")
 
 
 def _table(replayed: Replayed) -> Table:

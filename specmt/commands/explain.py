@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import os
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -15,11 +15,9 @@ from specmt.cli_options import (
     BetaOption,
     DeviceOption,
     DraftLengthOption,
-    EngineName,
     EngineOption,
     ModelOption,
     OneThreadOption,
-    Precision,
     PrecisionOption,
     ReplayGroupOption,
     ReplayWindowOption,
@@ -29,11 +27,16 @@ from specmt.cli_options import (
     TauOption,
 )
 from specmt.commands.from_options import load, settings_of, with_replay
+from specmt.engines.names import EngineName, Precision
 from specmt.errors import UsageError
 
 if TYPE_CHECKING:
     from specmt.explanation import Explanation
     from specmt.replay_explanation import ReplayExplanation
+    from specmt.translator import Translator
+
+MOST_TOKENS = 1_000
+"""Source tokens, of some 400 words. Each iteration is shown with all that came before it: more would be megabytes."""
 
 
 class ExplainedStrategy(StrEnum):
@@ -70,15 +73,13 @@ def explain(
     from rich.console import Console
 
     from specmt import explanation, replay_explanation
-    from specmt.inputs import is_text
 
-    if not is_text(sentence):
-        raise UsageError("the sentence is not UTF-8")
+    sentence = _as_text(sentence)
     translator = load(model, engine, device, precision, threads)
     settings = settings_of(translator, StrategyName(strategy.value), draft_length, beta, tau, strict)
-    most = translator.limits.source or sys.maxsize
-    settings = replace(settings, trace=True, split=False, max_source_tokens=most, guards=False)
+    settings = replace(settings, trace=True, split=False, max_source_tokens=_most(translator), guards=False)
     settings = with_replay(settings, replay_window, replay_group)
+    _check_length(sentence, translator)
     (translation,) = translator.translate([sentence], settings, batch_size=1)
     explained: Explanation | ReplayExplanation
     if strategy is ExplainedStrategy.replay:
@@ -93,3 +94,34 @@ def explain(
         console = Console()
         console.width = max(console.width, explanation.NARROWEST)
         console.print(picture)
+
+
+def _as_text(sentence: str) -> str:
+    """The argument, also where it is UTF-8 and the locale is not: Python then hands bytes over as halves of characters.
+
+    Raises:
+        UsageError: it is no UTF-8.
+    """
+    from specmt.inputs import is_text
+
+    if is_text(sentence):
+        return sentence
+    try:
+        return os.fsencode(sentence).decode()
+    except UnicodeError:
+        raise UsageError("the sentence is not UTF-8") from None
+
+
+def _most(translator: Translator) -> int:
+    return min(MOST_TOKENS, translator.limits.source or MOST_TOKENS)
+
+
+def _check_length(sentence: str, translator: Translator) -> None:
+    """Refuse what would take minutes.
+
+    Raises:
+        UsageError: too many tokens.
+    """
+    found, most = len(translator.vocabulary.encode(sentence)), _most(translator)
+    if found > most:
+        raise UsageError(f"the sentence has {found} tokens, at most {most} fit: explain its parts one by one")
