@@ -4,7 +4,7 @@ Cold start: one line through a new process, from its start to its exit; in turn,
 resident set of that process, and of one that translates a test set. Installed size (`--installed-size`, minutes, needs
 a package index): what `pip install` adds to a new virtual environment.
 
-    python scripts/bench_start.py [--checkpoint FILE] [--bundle DIR] [--installed-size] [--quick]
+    python scripts/bench_start.py [--checkpoint FILE] [--bundle DIR] [--installed-size [--torch-index URL]] [--quick]
 """
 
 from __future__ import annotations
@@ -134,20 +134,20 @@ def streams(options: Options, commands: dict[str, list[str]], cores: Sequence[in
 _RECIPES = {
     "specmt (translation)": [[str(ROOT)]],
     "CTranslate2 and SentencePiece": [["ctranslate2", "sentencepiece"]],
-    "specmt[train] and fairseq (CPU build of torch)": [
-        ["--extra-index-url", "https://download.pytorch.org/whl/cpu", f"{ROOT}[train]"],
-        ["--no-deps", "fairseq==0.12.2"],
-    ],
+    "specmt[train] and fairseq (CPU build of torch)": [[f"{ROOT}[train]"], ["--no-deps", "fairseq==0.12.2"]],
 }
 
 
-def installed_size(recipe: list[list[str]]) -> dict[str, float]:
+def installed_size(recipe: list[list[str]], torch_index: str) -> dict[str, float]:
     """MiB that pip adds to a new virtual environment, and packages."""
+    always = ["--quiet", "--constraint", str(ROOT / "constraints.txt")]
+    if torch_index:
+        always += ["--extra-index-url", torch_index]
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         before, packages = _size(folder), _packages(folder)
         for arguments in recipe:
-            command = [f"{folder}/bin/python", "-m", "pip", "install", "--quiet", *arguments]
+            command = [f"{folder}/bin/python", "-m", "pip", "install", *always, *arguments]
             subprocess.run(command, check=True, stdout=sys.stderr)
         return {"mib": (_size(folder) - before) / 2**20, "packages": _packages(folder) - packages}
 
@@ -164,6 +164,11 @@ def main() -> None:
     """Measure, and keep what was measured."""
     parser: argparse.ArgumentParser = benchmarking.parser(str(__doc__))
     parser.add_argument("--installed-size", action="store_true", help="also install everything into new environments")
+    parser.add_argument(
+        "--torch-index",
+        default="https://download.pytorch.org/whl/cpu",
+        help="where pip may also look for torch; '' for nowhere else",
+    )
     arguments = parser.parse_args()
     options = benchmarking.options(arguments)
     models = None
@@ -176,7 +181,7 @@ def main() -> None:
     results.part("streams", partial(streams, options, commands, cores))
     if arguments.installed_size:
         for name, recipe in _RECIPES.items():
-            results.part(f"installed size/{name}", partial(installed_size, recipe))
+            results.part(f"installed size/{name}", partial(installed_size, recipe, arguments.torch_index))
 
 
 if __name__ == "__main__":
