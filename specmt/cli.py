@@ -114,7 +114,8 @@ def _one_line(error: BaseException) -> tuple[str, int]:
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
         return "not enough memory: lower --batch-size, --max-batch-tokens or --threads", 1
     if isinstance(error, OSError):
-        return f"{error.filename}: {reason(error)}" if error.filename else reason(error), 1
+        path = error.filename2 or error.filename  # of two, the second is the one that is written
+        return f"{path}: {reason(error)}" if path else reason(error), 1
     # typer carries its own copy of click, or uses the one that is installed: its errors have no class to import.
     if callable(message := getattr(error, "format_message", None)):
         text = str(message())  # none where the help was shown instead

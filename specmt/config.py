@@ -309,6 +309,8 @@ def _contradictions(config: Config) -> Iterator[str]:
         yield f"output: fairseq cannot work in a folder with {' or '.join(_FAIRSEQ_READS)} in its name"
     if config.output.startswith(("~", "-")):
         yield "output: ~ stands for no folder here, and fairseq takes a - for an option: write it out, or ./ before it"
+    if "${" in config.start_from:
+        yield "start_from: fairseq puts variables in the place of ${ in a path"
     start, output = Path(config.start_from).resolve(), Path(config.output).resolve()
     if config.start_from and output in {start, *start.parents}:
         yield "start_from: must not be output, or in it: a run does not go on from itself"

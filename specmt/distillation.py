@@ -18,6 +18,7 @@ from sacrebleu.metrics.bleu import BLEU
 from specmt.beam import beam_search
 from specmt.decoding import Greedy, Hypothesis, Request, RequestQueue, decode
 from specmt.engines.base import AnyEngine
+from specmt.errors import TrainingError
 from specmt.files import write_json
 from specmt.vocabulary import EOS_ID
 from specmt.workers import run_in_parallel
@@ -58,10 +59,21 @@ def translate_in_shards(
     translations: list[Ids] = []
     for start in range(0, len(pairs), SHARD_SENTENCES):
         path = folder / f"{start:08}.json"
+        shard = pairs[start : start + SHARD_SENTENCES]
         if not path.exists():
-            write_json(path, _translate(engine, pairs[start : start + SHARD_SENTENCES], decoding, workers))
-        translations += json.loads(path.read_text())
+            write_json(path, _translate(engine, shard, decoding, workers))
+        translations += _read_shard(path, len(shard))
     return translations
+
+
+def _read_shard(path: Path, sentences: int) -> list[Ids]:
+    try:
+        translations: list[Ids] = json.loads(path.read_text())
+        if len(translations) == sentences:
+            return translations
+    except (ValueError, TypeError):
+        pass
+    raise TrainingError(f"{path}: damaged; remove it, and its sentences are translated anew")
 
 
 def _translate(engine: AnyEngine, pairs: Sequence[tuple[Ids, Ids]], decoding: Decoding, workers: int) -> list[Ids]:

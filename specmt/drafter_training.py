@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from specmt.architecture import Architecture
-from specmt.bundle import GRAPHS, RANGES, WEIGHTS, Bundle, DecodingDefaults, load_bundle, write_bundle
+from specmt.bundle import GRAPHS, RANGES, WEIGHTS, Bundle, DecodingDefaults, is_bundle, load_bundle, write_bundle
 from specmt.corpus import Pair
 from specmt.distillation import EXTRA_TOKENS, Decoding
 from specmt.earlier import Earlier
@@ -46,6 +46,7 @@ class DrafterPipeline(Pipeline):
             self.data.binarised_files(),
             (
                 *(config.distillation, data.max_tokens, data.max_length_ratio, len(data.train), *numerics),
+                self._bundle.architecture,
                 [(entry.skip, entry.limit, entry.repeat, entry.swapped) for entry in corpora],
             ),
             inputs=[*self.data.files(corpora), *start, *(self._bundle.path / name for name in self._verbatim)],
@@ -53,7 +54,8 @@ class DrafterPipeline(Pipeline):
         drafter = self.stage(
             "drafter", self._train_drafter, ("drafter.pt",), (config.drafter, *numerics), start, (distilled,)
         )
-        return distilled, drafter, *self.last_stages(drafter, self._export, self._verbatim)
+        said = (self._bundle.decoding, self._languages, self._bundle.training)
+        return distilled, drafter, *self.last_stages(drafter, self._export, self._verbatim, said)
 
     @cached_property
     def _earlier(self) -> Earlier:
@@ -62,6 +64,10 @@ class DrafterPipeline(Pipeline):
     @cached_property
     def _bundle(self) -> Bundle:
         return load_bundle(self._earlier.folder)
+
+    @property
+    def _languages(self) -> tuple[str, str]:
+        return self._bundle.source_language, self._bundle.target_language
 
     @property
     def _verbatim(self) -> tuple[str, ...]:
@@ -77,6 +83,11 @@ class DrafterPipeline(Pipeline):
         """See `Pipeline.check_start`."""
         bundle, drafter = self._bundle, self.config.drafter
         shape = bundle.architecture
+        if self._languages == self.data.languages[::-1]:
+            raise TrainingError(
+                f"start_from: {bundle.path} translates {' to '.join(self._languages)}: exchange "
+                "data.source_language and data.target_language"
+            )
         if drafter.layers > shape.decoder_layers:
             raise TrainingError(f"drafter.layers: {bundle.path} has {shape.decoder_layers}, from which they start")
         if drafter.vocabulary_size >= shape.vocabulary_size:
@@ -87,7 +98,7 @@ class DrafterPipeline(Pipeline):
             self._architecture(drafter.layers, drafter.draft_length, drafter.bigram_rank, drafter.vocabulary_size)
         except ValueError as error:
             raise TrainingError(f"drafter.vocabulary_size: {bundle.path}: {error}") from None
-        return bundle.source_language, bundle.target_language
+        return self._languages
 
     def _architecture(
         self, layers: int, draft_length: int, bigram_rank: int, draft_vocabulary_size: int
@@ -105,7 +116,7 @@ class DrafterPipeline(Pipeline):
 
     def _distil(self) -> None:
         path = self.folder("distil") / "verifier"
-        if not path.exists():
+        if not is_bundle(path):
             self._write_bundle(path, self._architecture(0, 0, 0, 0), {}, self._bundle.decoding)
         translator = load_translator(path, threads=self.config.runtime.cores)
         distillation = self.config.distillation
@@ -156,10 +167,10 @@ class DrafterPipeline(Pipeline):
 
         write_bundle(
             path,
-            languages=(start.source_language, start.target_language),
+            languages=self._languages,
             architecture=architecture,
             decoding=decoding,
             write_files=write_files,
-            training={**start.training, "drafter": self.record},
+            training={**start.training, "drafter": {**self.record, "verifier_of": start.digest}},
             scores={},
         )

@@ -66,6 +66,9 @@ def as_text(described: dict[str, Any]) -> str:
     for key, name, entry in (("converted from", "converted_from", "checkpoint"), ("trained as", "config", "name")):
         if isinstance(said := origin.get(name), dict):
             facts[key] = str(said.get(entry))
+    drafted = origin.get("drafter")
+    if isinstance(drafted, dict) and isinstance(said := drafted.get("config"), dict):
+        facts["drafter trained as"] = str(said.get("name"))
     facts |= {f"scores, {name}": _scores(scores) for name, scores in described["scores"].items()}
     width = max(map(len, facts))
     return "".join(f"{printable(f'{name:<{width}}  {value}')}\n" for name, value in facts.items())

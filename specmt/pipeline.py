@@ -141,16 +141,24 @@ class Pipeline(ABC):
             sample = SampleConfig(repeat=entry.repeat)
             if split == "train":
                 sample = samples.get(entry.path, sample)
-            pairs = encoded(self.data.read(entry, sample.limit))
-            self.reporter.announce(f"{stage}: {entry.path}, {len(pairs)} sentences")
+            read = self.data.read(entry, sample.limit)
+            pairs = encoded(read)
+            fewer = f" of {len(read)}: others are blank or too long" if len(pairs) < len(read) else ""
+            self.reporter.announce(f"{stage}: {entry.path}, {len(pairs)} sentences{fewer}")
             if sample.references:
                 return pairs * sample.repeat
             shards = folder / "shards" / engine.name / shards_of(entry, sample)
             translations = translate_in_shards(engine, pairs, shards, decoding, translator.workers)
             sources = (source for source, _ in pairs)
-            return self.data.kept(zip(sources, translations, strict=True)) * sample.repeat
+            kept = self.data.kept(zip(sources, translations, strict=True))
+            if lost := len(pairs) - len(kept):
+                self.reporter.announce(f"{stage}: {entry.path}, {lost} left out: the translation is empty or too long")
+            return kept * sample.repeat
 
-        why = "the verifier's translations are empty or too long; it needs more training"
+        why = (
+            "sources are blank or longer than data.max_tokens or the model's positions allow, or their translations "
+            "are empty or too long, as those of a verifier that needs more training"
+        )
         self.data.write_binarised(self.vocabulary, folder, distilled, why)
 
     def train_drafter(self, verifier: Path, initial: Path | None) -> None:
@@ -196,17 +204,18 @@ class Pipeline(ABC):
         checkpoints.write_average(last, output)
 
     def last_stages(
-        self, drafter: Stage, export: Callable[[Path], None], tokenizer: Iterable[str]
+        self, drafter: Stage, export: Callable[[Path], None], tokenizer: Iterable[str], said: tuple[Any, ...] = ()
     ) -> tuple[Stage, Stage]:
         """Stages `export` and `evaluate`: a bundle, and the same with its scores.
 
         Args:
             export: writes the bundle.
             tokenizer: names of the bundle's files that hold its vocabulary.
+            said: what else the bundle says.
         """
         without_scores = self.folder("export") / "bundle"
         outputs = [f"bundle/{name}" for name in (MANIFEST, *tokenizer, WEIGHTS)]
-        settings = (self.config.export, self.config.name)
+        settings = (self.config.export, self.config.name, *said)
         exported = self.stage(
             *("export", partial(export, without_scores), outputs, settings), needs=(drafter,), bundle=without_scores
         )
@@ -239,7 +248,7 @@ class Pipeline(ABC):
         self._make_way(exported)
         write_bundle(
             self.bundle,
-            languages=self.data.languages,
+            languages=(exported.source_language, exported.target_language),
             architecture=exported.architecture,
             decoding=exported.decoding,
             write_files=lambda folder: copy_files(exported, folder, exported.files),

@@ -13,9 +13,6 @@ import numpy as np
 from specmt.engines.base import IntArray
 from specmt.vocabulary import BOS_ID, EOS_ID, MASK_ID, PAD_ID
 
-NEVER_SAID = (BOS_ID, PAD_ID, MASK_ID)
-"""`<unk>` is none of them: where the verifier says it, a symbol is copied from the source."""
-
 BLOCK = 64
 """Output matrices have a multiple of so many rows, where the vocabulary is large enough."""
 
@@ -27,16 +24,24 @@ def seen_ids(counts: IntArray) -> IntArray:
         counts: occurrences of each token on the target side, shape (vocabulary_size,).
     """
     seen = int((_ranked(counts) > 0).sum())
-    return frequent_ids(counts, min(-(-seen // BLOCK) * BLOCK, len(counts) - len(NEVER_SAID)))
+    return frequent_ids(counts, min(-(-seen // BLOCK) * BLOCK, len(counts) - len(never_said(counts))))
+
+
+def never_said(counts: IntArray) -> tuple[int, ...]:
+    """Tokens that mark no text. `[MASK]` never occurs; in the vocabulary of a converted model its id may be a word's.
+
+    `<unk>` is none of them: where the verifier says it, a symbol is copied from the source.
+    """
+    return (BOS_ID, PAD_ID) if counts[MASK_ID] else (BOS_ID, PAD_ID, MASK_ID)
 
 
 def frequent_ids(counts: IntArray, size: int) -> IntArray:
-    """The `size` most frequent tokens, end-of-sentence always among them and none that is `NEVER_SAID`; ascending."""
+    """The `size` most frequent tokens, end-of-sentence always among them and none that is `never_said`; ascending."""
     return np.sort(np.argsort(-_ranked(counts), kind="stable")[:size])
 
 
 def _ranked(counts: IntArray) -> IntArray:
     ranked = counts.astype(np.int64)
-    ranked[list(NEVER_SAID)] = -1
+    ranked[list(never_said(counts))] = -1
     ranked[EOS_ID] = ranked.max() + 1
     return ranked

@@ -12,6 +12,7 @@ from specmt import distillation
 from specmt.beam import beam_search
 from specmt.decoding import Request
 from specmt.distillation import Decoding, Ids, common_ends, nearest, translate_in_shards
+from specmt.errors import TrainingError
 from specmt.vocabulary import EOS_ID
 
 A, B, C, D, E = range(FIRST_PIECE_ID, FIRST_PIECE_ID + 5)
@@ -55,6 +56,13 @@ def test_the_nearest_has_an_end_if_the_reference_has_one_and_any_has() -> None:
     assert nearest([[A, A, mark], [A, B, C]], [A, B, C, stop], {stop, mark}) == [A, A, mark]
     assert nearest([[A, A, stop], [A, B, C]], [A, B, C], {stop, mark}) == [A, B, C]
     assert nearest([[A, A], [A, B, C], []], [A, B, C, stop], {stop, mark}) == [A, B, C]
+
+
+@pytest.mark.parametrize("content", ["", "[[1", "[]", "3"])
+def test_a_damaged_shard_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "00000000.json").write_text(content)
+    with pytest.raises(TrainingError, match=r"00000000\.json: damaged; remove it"):
+        translate_in_shards(ScriptedEngine(), PAIRS, tmp_path, Decoding(2))
 
 
 def test_shards_that_stand_are_read_and_not_translated_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

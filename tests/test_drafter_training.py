@@ -188,6 +188,9 @@ def test_the_last_checkpoints_are_chosen_by_update_and_averaged(tmp_path: Path) 
     assert "last_optimizer_state" not in averaged
     checkpoints.write_average(chosen, tmp_path / "average.pt", [0.25, 0.75])
     assert checkpoints.load(tmp_path / "average.pt")["model"]["w"].tolist() == [1075.0, 1075.0]
+    chosen[0].write_text("x")
+    with pytest.raises(TrainingError, match=r"checkpoint_2_1000\.pt: damaged \(.*--restart"):
+        checkpoints.write_average(chosen, tmp_path / "average.pt")
     (tmp_path / "empty").mkdir()
     with pytest.raises(TrainingError, match="no checkpoint"):
         checkpoints.last_checkpoints(tmp_path / "empty", 2)

@@ -15,11 +15,14 @@ import numpy as np
 import pytest
 import torch
 
-from specmt.bundle import TOKENIZER, load_bundle
+from specmt.bundle import TOKENIZER, load_bundle, write_bundle
 from specmt.config import load_config
+from specmt.drafter_training import DrafterPipeline
 from specmt.earlier import Earlier
 from specmt.errors import TrainingError
+from specmt.exporting import copy_files
 from specmt.fairseq_backend.checkpoints import last_checkpoints, load
+from specmt.pipeline import Reporter
 from specmt.vocabulary import add_characters
 from specmt.weights import read_stored
 
@@ -333,7 +336,13 @@ def alone(output: Path, start: Path, *settings: str) -> list[str]:
 
 
 def test_a_converted_verifier_gets_a_drafter_and_stays_as_it_is(converted: Path, tmp_path: Path) -> None:
-    finished = specmt(*alone(tmp_path / "run", converted))
+    corpora = tmp_path / "corpora"
+    corpora.mkdir()
+    for split in ("train", "valid"):
+        for language, ending in (("de", "src"), ("en", "trg")):
+            (corpora / f"{split}.{ending}").symlink_to(SMOKE.resolve() / f"{split}.{language}")
+    endings = (f"data.folder={corpora}", "data.source_language=src", "data.target_language=trg")
+    finished = specmt(*alone(tmp_path / "run", converted, *endings))
     assert f"drafter: anew, no such in {converted}" in finished.stderr.decode()
     bundle = tmp_path / "run" / "bundle"
     assert finished.stdout.decode() == f"{bundle}\n"
@@ -342,6 +351,9 @@ def test_a_converted_verifier_gets_a_drafter_and_stays_as_it_is(converted: Path,
     assert all(np.array_equal(new[name], array) for name, array in old.items())
     assert after.vocabulary().encode("Die Frau liest.") == before.vocabulary().encode("Die Frau liest.")
     assert after.max_source_tokens == before.max_source_tokens
+    assert (after.source_language, after.target_language) == ("de", "en"), "whatever the corpora's files are called"
+    assert after.training["drafter"]["verifier_of"] == before.digest
+    assert "drafter trained as  tiny-drafter\n" in specmt("info", bundle).stdout.decode()
     scores = after.scores["validation"]
     assert scores["spec-strict"]["mean_emitted_tokens"] > 2 and scores["spec-strict"]["bleu"] > 60
     source = (SMOKE / "test.de").read_bytes()
@@ -362,6 +374,37 @@ def test_a_drafter_alone_goes_on_where_it_was_killed_and_from_an_earlier_one(con
     again = specmt(*alone(tmp_path / "more", first, *short)).stderr.decode()
     assert f"drafter: goes on from {first}" in again
     assert load_bundle(tmp_path / "more" / "bundle").training["drafter"]["config"]["start_from"] == str(first)
+
+
+def test_what_a_bundle_says_of_its_verifier_is_what_a_drafter_alone_depends_on(converted: Path, tmp_path: Path) -> None:
+    def fingerprints(activation: str = "relu", length_penalty: float = 1.0) -> list[str]:
+        bundle, start = load_bundle(converted), tmp_path / "start"
+        write_bundle(
+            start,
+            languages=("de", "en"),
+            architecture=replace(bundle.architecture, activation=activation),
+            decoding=replace(bundle.decoding, length_penalty=length_penalty),
+            write_files=lambda folder: copy_files(bundle, folder, bundle.files),
+            training=bundle.training,
+            scores={},
+        )
+        overrides = [f"output={tmp_path / 'run'}", f"start_from={start}"]
+        config = load_config(Path("configs/tiny-drafter.yaml"), overrides)
+        return [stage.fingerprint() for stage in DrafterPipeline(config, Reporter(print, lambda *_: None)).stages]
+
+    as_it_was = fingerprints()
+    assert fingerprints() == as_it_was
+    assert fingerprints(activation="gelu")[0] != as_it_was[0]
+    other = fingerprints(length_penalty=0.5)
+    assert other[:2] == as_it_was[:2] and other[2] != as_it_was[2]
+
+
+def test_a_drafter_for_the_other_direction_is_refused(converted: Path, tmp_path: Path) -> None:
+    reversed_ = ("data.source_language=en", "data.target_language=de")
+    done = specmt(*alone(tmp_path / "run", converted, *reversed_), check=False)
+    assert one_line(done) == (
+        f"specmt: start_from: {converted} translates de to en: exchange data.source_language and data.target_language"
+    )
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,8 @@ def explain(
 ) -> None:
     """Show how a sentence is decoded, iteration by iteration: draft, candidates, what is accepted.
 
-    It is taken as it is: not split (1,000 tokens at most), nothing of it protected, no guards, so that unknown characters
-    come out as ⁇.
+    It is taken as it is: not split (1,000 tokens at most), nothing of it protected, no guards, so that unknown
+    characters come out as ⁇.
     """
     from rich.console import Console
 

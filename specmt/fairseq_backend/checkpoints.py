@@ -70,13 +70,23 @@ def load(path: Path) -> dict[str, Any]:
     return state
 
 
+def _whole(path: Path) -> dict[str, Any]:
+    try:
+        return load(path)
+    except DAMAGED as error:
+        raise TrainingError(f"{path}: damaged ({type(error).__name__}); train the stage anew with --restart") from None
+
+
 def write_average(checkpoints: Sequence[Path], path: Path, shares: Sequence[float] | None = None) -> None:
     """Average the weights; the result is a fairseq checkpoint without optimizer state. Written atomically.
 
     Args:
         shares: of each checkpoint, together 1; without them all count the same.
+
+    Raises:
+        TrainingError: one is damaged; it is named.
     """
-    states = [load(checkpoint) for checkpoint in checkpoints]
+    states = [_whole(checkpoint) for checkpoint in checkpoints]
     weights = torch.tensor(shares or [1 / len(states)] * len(states))
     averaged = states[-1]
     for name, tensor in averaged["model"].items():

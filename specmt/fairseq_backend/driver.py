@@ -79,7 +79,7 @@ def drafter_arguments(
     drafter = config.drafter
     return [
         str(binarised),
-        *("--task", "specmt_drafting", "--arch", "specmt_drafter", "--verifier-checkpoint", str(verifier)),
+        *("--task", "specmt_drafting", "--arch", "specmt_drafter", "--verifier-checkpoint", str(verifier.resolve())),
         *("--source-lang", config.data.source_language, "--target-lang", config.data.target_language),
         *("--layers", str(drafter.layers), "--draft-length", str(drafter.draft_length)),
         *("--bigram-rank", str(drafter.bigram_rank), "--dropout", str(drafter.dropout)),

@@ -44,7 +44,10 @@ def check_kind(bundle: Bundle) -> None:
         *(shape.target_vocabulary_size, shape.draft_vocabulary_size),
     )
     if plain != shape or not bundle.has_own_tokenizer:
-        raise TrainingError(f"{bundle.path}: its verifier was converted, and is not of the kind that is trained here")
+        raise TrainingError(
+            f"{bundle.path}: its verifier was converted, and is not of the kind that is trained here; without a "
+            "`verifier` section, a drafter is trained for it as it is"
+        )
 
 
 def write_verifier(bundle: Bundle, path: Path) -> None:
