@@ -20,7 +20,7 @@ from specmt.beam import beam_search
 from specmt.bundle import WEIGHTS
 from specmt.decoding import Greedy, Request, Speculative, Strategy, decode
 from specmt.engines import native_engine
-from specmt.engines.native_engine import NativeEngine, read_ranges
+from specmt.engines.native_engine import NativeEngine, _Row, read_ranges
 from specmt.engines.native_library import LEVELS, runnable
 from specmt.errors import BundleError, EngineError
 from specmt.tensors import ids_name, scale_name
@@ -194,3 +194,8 @@ def test_ranges_that_cannot_be_used_are_one_line(folder: Path, tmp_path: Path, r
     with pytest.raises(BundleError, match=r"ranges\.json: .*specmt export") as raised:
         NativeEngine(ARCHITECTURE, tmp_path)
     assert "\n" not in str(raised.value)
+
+
+def test_a_row_that_a_signal_left_half_made_is_dropped_without_a_word() -> None:
+    row = _Row.__new__(_Row)
+    row.__del__()

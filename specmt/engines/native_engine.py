@@ -53,7 +53,8 @@ class _Row:
         return _Row(self._functions, copied.value)
 
     def __del__(self) -> None:
-        self._functions.specmt_row_delete(self.handle)
+        if getattr(self, "handle", None):  # a signal may have come before it was there
+            self._functions.specmt_row_delete(self.handle)
 
 
 class NativeRows:
