@@ -65,6 +65,7 @@ def test_a_slow_systems_lines_are_among_the_others_at_even_steps() -> None:
 
 def test_the_range_stands_beside_the_median() -> None:
     assert with_range([3.0, 1.0, 2.04], 1) == "2.0 (1.0–3.0)"
+    assert with_range([2.04], 1) == "2.0", "of one round there is no range"
 
 
 def test_their_step_is_the_slope_and_their_encoder_the_rest_of_the_faster_way() -> None:
