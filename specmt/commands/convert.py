@@ -28,51 +28,62 @@ class TokenizerName(StrEnum):
     moses = "moses"
 
 
+CheckpointArgument = Annotated[
+    Path,
+    typer.Argument(
+        help="fairseq's, as checkpoint_best.pt; or a folder with a Marian model of transformers, as OPUS-MT's are."
+    ),
+]
+BundleArgument = Annotated[Path, typer.Argument(help="Model directory to write.")]
+LanguagesOption = Annotated[
+    str | None, typer.Option(help="Source and target, as in de-en or sr-Cyrl:en.", show_default="the checkpoint's")
+]
+SourceDictOption = Annotated[
+    Path | None, typer.Option(help="Dictionary of the source.", show_default="dict.SOURCE.txt by the checkpoint")
+]
+TargetDictOption = Annotated[
+    Path | None, typer.Option(help="Dictionary of the target.", show_default="dict.TARGET.txt by the checkpoint")
+]
+BpeOption = Annotated[
+    BpeName | None,
+    typer.Option(help="How the text was cut into subwords.", show_default="none, if no dictionary has ▁ or @@"),
+]
+CodesOption = Annotated[Path | None, typer.Option(help="The merges, or the SentencePiece model.", show_default=False)]
+TokenizerOption = Annotated[TokenizerName, typer.Option(help="How the text was tokenized before.")]
+NoDashSplitsOption = Annotated[
+    bool, typer.Option("--moses-no-dash-splits", help="The model was trained without Moses' splits at dashes.")
+]
+NoEscapeOption = Annotated[
+    bool, typer.Option("--moses-no-escape", help="The model was trained without Moses' escapes.")
+]
+TargetTokenOption = Annotated[
+    str,
+    typer.Option(
+        help="Of a Marian model of several target languages, the token of the one wanted, as in '>>fra<<'.",
+        show_default=False,
+    ),
+]
+CalibrationOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Source sentences, one a line, to calibrate the 8-bit engines on; without, torch alone runs the model."
+    ),
+]
+
+
 def convert(
-    checkpoint: Annotated[
-        Path,
-        typer.Argument(
-            help="fairseq's, as checkpoint_best.pt; or a folder with a Marian model of transformers, as OPUS-MT's are."
-        ),
-    ],
-    bundle: Annotated[Path, typer.Argument(help="Model directory to write.")],
-    languages: Annotated[
-        str | None,
-        typer.Option(help="Source and target, as in de-en or sr-Cyrl:en.", show_default="the checkpoint's"),
-    ] = None,
-    source_dict: Annotated[
-        Path | None, typer.Option(help="Dictionary of the source.", show_default="dict.SOURCE.txt by the checkpoint")
-    ] = None,
-    target_dict: Annotated[
-        Path | None, typer.Option(help="Dictionary of the target.", show_default="dict.TARGET.txt by the checkpoint")
-    ] = None,
-    bpe: Annotated[
-        BpeName | None,
-        typer.Option(help="How the text was cut into subwords.", show_default="none, if no dictionary has ▁ or @@"),
-    ] = None,
-    codes: Annotated[
-        Path | None, typer.Option(help="The merges, or the SentencePiece model.", show_default=False)
-    ] = None,
-    tokenizer: Annotated[TokenizerName, typer.Option(help="How the text was tokenized before.")] = TokenizerName.none,
-    moses_no_dash_splits: Annotated[
-        bool, typer.Option("--moses-no-dash-splits", help="The model was trained without Moses' splits at dashes.")
-    ] = False,
-    moses_no_escape: Annotated[
-        bool, typer.Option("--moses-no-escape", help="The model was trained without Moses' escapes.")
-    ] = False,
-    target_token: Annotated[
-        str,
-        typer.Option(
-            help="Of a Marian model of several target languages, the token of the one wanted, as in '>>fra<<'.",
-            show_default=False,
-        ),
-    ] = "",
-    calibration: Annotated[
-        Path | None,
-        typer.Option(
-            help="Source sentences, one a line, to calibrate the 8-bit engines on; without, torch alone runs the model."
-        ),
-    ] = None,
+    checkpoint: CheckpointArgument,
+    bundle: BundleArgument,
+    languages: LanguagesOption = None,
+    source_dict: SourceDictOption = None,
+    target_dict: TargetDictOption = None,
+    bpe: BpeOption = None,
+    codes: CodesOption = None,
+    tokenizer: TokenizerOption = TokenizerName.none,
+    moses_no_dash_splits: NoDashSplitsOption = False,
+    moses_no_escape: NoEscapeOption = False,
+    target_token: TargetTokenOption = "",
+    calibration: CalibrationOption = None,
 ) -> None:
     """Make a model directory of a transformer that fairseq or Marian trained. Without a drafter, it decodes with ar.
 
