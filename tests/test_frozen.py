@@ -139,3 +139,16 @@ def test_tensors_that_are_stored_already_stay_as_they_are(tmp_path: Path) -> Non
     both = read_stored(tmp_path / "both", ARCHITECTURE)
     assert all(np.array_equal(both[name], array) for name, array in before.items())
     assert len(both) > len(before)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_verifier_goes_with_the_drafter_to_where_it_is_moved(name: str, tmp_path: Path) -> None:
+    """As to a GPU; here each tensor is copied, and the old ones are made useless."""
+    weights = weights_of(SHAPES[name])
+    model, starts = trained_over(SHAPES[name], weights, tmp_path), torch.tensor([[0, 2, 5], [0, 1, 2]])
+    before = model(model.windows(sample(), starts, PAD_ID))
+    model._apply(torch.Tensor.clone)
+    for name_of_tensor, tensor in weights.items():
+        if tensor.is_floating_point() and not name_of_tensor.startswith(DRAFTER):
+            tensor.fill_(float("nan"))
+    assert torch.equal(model(model.windows(sample(), starts, PAD_ID)), before)

@@ -200,9 +200,7 @@ def test_tables_by_draft_length_slot_source_and_batch_size() -> None:
     assert "| 1 | 4.00 (3.00–5.00) | 2.00 (1.00–3.00) |" in write_results.lengths(found)
     assert row(write_results.positions(found), "| 2 |") == "| 2 | 0.50 |"
     assert row(write_results.source_tokens(found), "| 41") == "| 41 and more | 11 | 3.00 | 3.50 |"
-    assert row(write_results.batches(found), "| 64") == (
-        "| 64 | 2.00 | 4.00, k = 1 | 0.50 |"
-    )
+    assert row(write_results.batches(found), "| 64") == ("| 64 | 2.00 | 4.00, k = 1 | 0.50 |")
 
 
 def test_the_papers_figures_stand_beside_the_fastest_of_ours() -> None:

@@ -7,6 +7,7 @@ windows of a sentence are trained in one pass. Mask-predict: Ghazvininejad et al
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,12 @@ class DrafterModel(BaseFairseqModel):
     def output_weight(self) -> Tensor:
         """The rows of the verifier's output matrix for the tokens that the drafter can say."""
         return self.output.rows(self.verifier.output)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "DrafterModel":
+        """Called by torch, as by `to`: the verifier goes along."""
+        super()._apply(fn, recurse)
+        self.verifier.apply(fn)
+        return self
 
     def set_num_updates(self, num_updates: int) -> None:
         """Called by fairseq's trainer; drives the glancing schedule."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -45,6 +45,9 @@ class Frozen(Protocol):
     def states(self, source_ids: Tensor, input_ids: Tensor) -> States:
         """What it makes of a batch, of which both sides are padded with `PAD_ID`, the source on either side."""
 
+    def apply(self, change: Callable[[Tensor], Tensor]) -> None:
+        """Put what `change` makes of them, such as copies on a GPU, in the place of all its tensors."""
+
 
 def load_frozen(path: Path) -> Frozen:
     """A checkpoint of fairseq's `transformer` as `specmt train` makes it, or a bundle, whose numbers have 8 bits."""
@@ -61,10 +64,19 @@ class FrozenTransformer:
 
     def __init__(self, model: Any) -> None:
         self._model = model.eval().requires_grad_(False)
-        layer, self.output = model.decoder.layers[-1], model.decoder.embed_tokens.weight
+        layer = model.decoder.layers[-1]
         self.width, self.feed_forward_width = layer.fc1.in_features, layer.fc1.out_features
         self.heads = layer.self_attn.num_heads
+        self._set_matrices()
+
+    def _set_matrices(self) -> None:
+        self.output = self._model.decoder.embed_tokens.weight
         self.embeddings = self.output * math.sqrt(self.width)
+
+    def apply(self, change: Callable[[Tensor], Tensor]) -> None:
+        """See `Frozen.apply`."""
+        self._model._apply(change)
+        self._set_matrices()
 
     def positions(self, count: int) -> Tensor:
         """See `Frozen.positions`."""
@@ -87,10 +99,18 @@ class FrozenConverted:
     """A verifier of any shape that a bundle may have, in the torch engine."""
 
     def __init__(self, shape: Architecture, weights: Mapping[str, Tensor]) -> None:
-        self._pre_norm, self._weights = shape.decoder_pre_norm, weights
-        self._engine = TorchEngine(shape, weights)
+        self._shape, self._weights = shape, weights
         self.width, self.heads, self.feed_forward_width = shape.width, shape.heads, shape.feed_forward_width
-        embeddings = self._weights["embeddings.weight"]
+        self._set_matrices()
+
+    def apply(self, change: Callable[[Tensor], Tensor]) -> None:
+        """See `Frozen.apply`."""
+        self._weights = {name: change(tensor) for name, tensor in self._weights.items()}
+        self._set_matrices()
+
+    def _set_matrices(self) -> None:
+        shape, embeddings = self._shape, self._weights["embeddings.weight"]
+        self._engine = TorchEngine(shape, self._weights, str(embeddings.device))
         self.output = embeddings if shape.tied_output else self._spread(VERIFIER_OUTPUT, len(embeddings))
         self.embeddings = embeddings * (math.sqrt(shape.width) if shape.scaled_embeddings else 1.0)
         if shape.starts_from_padding:
@@ -110,12 +130,12 @@ class FrozenConverted:
         decoder = {
             name.removeprefix(_DECODER): tensor for name, tensor in self._weights.items() if name.startswith(_DECODER)
         }
-        return _initial_weights(decoder, layers, self._pre_norm)
+        return _initial_weights(decoder, layers, self._shape.decoder_pre_norm)
 
     def states(self, source_ids: Tensor, input_ids: Tensor) -> States:
         """See `Frozen.states`."""
         sources = [row[row != PAD_ID].tolist() for row in source_ids]
-        return self._engine.states(sources, input_ids.numpy())
+        return self._engine.states(sources, input_ids.cpu().numpy())
 
 
 _NORMS = ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm")
