@@ -66,3 +66,9 @@ def trained_clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     clone = cloned(folder / "clone")
     run(replace(block, commands=f"{command}\n"), clone, environment(folder / "bin"))
     return clone
+
+
+@pytest.fixture(scope="session")
+def run_folder(trained_clone: Path) -> Path:
+    """A finished training run of `configs/tiny-smoke.yaml`."""
+    return trained_clone / "runs" / "tiny-smoke"

@@ -13,6 +13,7 @@ import torch
 from pairs import fairseq_verifier, random_weights
 from rich.console import Console
 from torch.nn import functional
+from torch_pair import drafted
 
 from specmt import progress
 from specmt.architecture import Architecture
@@ -90,12 +91,7 @@ def test_the_trained_drafter_is_the_one_the_engine_runs(
     for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
         read = np.array([[EOS_ID, *target[:-1]]])
         for window, start in enumerate(starts[row].tolist()):
-            rows = engine.encode([source])
-            rows.drafts = True
-            if start:
-                engine.verify(rows, read[:, :start], beta=1)
-                engine.commit(rows, np.array([start]))
-            lattice = engine.draft(rows, read[:, start], PAIR.draft_length)
+            lattice = drafted(engine, source, read, start, PAIR.draft_length)
             expected = states[row, window] @ model.verifier.output.T
             found = torch.from_numpy(lattice.ids[0]).long()
             places = model.output.places[found]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from cpu_pair import ARCHITECTURE, FOREIGN, MARIAN
+from torch_pair import drafted
 
 from specmt.architecture import Architecture
 from specmt.bundle import WEIGHTS
@@ -83,12 +84,7 @@ def test_the_trained_drafter_is_the_one_the_engine_runs(name: str, tmp_path: Pat
     for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
         read = np.array([[EOS_ID, *target[:-1]]])
         for window, start in enumerate(starts[row].tolist()):
-            rows = engine.encode([source])
-            rows.drafts = True
-            if start:
-                engine.verify(rows, read[:, :start], beta=1)
-                engine.commit(rows, np.array([start]))
-            lattice = engine.draft(rows, read[:, start], shape.draft_length)
+            lattice = drafted(engine, source, read, start, shape.draft_length)
             places = model.output.places[torch.from_numpy(lattice.ids[0])]
             np.testing.assert_allclose(lattice.scores[0], logits[row, window].gather(1, places), atol=1e-3)
 

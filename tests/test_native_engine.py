@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import sys
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -196,6 +197,9 @@ def test_ranges_that_cannot_be_used_are_one_line(folder: Path, tmp_path: Path, r
     assert "\n" not in str(raised.value)
 
 
-def test_a_row_that_a_signal_left_half_made_is_dropped_without_a_word() -> None:
+def test_a_row_that_a_signal_left_half_made_is_dropped_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
     row = _Row.__new__(_Row)
-    row.__del__()
+    del row
+    assert said == []

@@ -65,3 +65,13 @@ def assert_same_lattice(found: Lattice, expected: Lattice) -> None:
     assert found.ids.tolist() == expected.ids.tolist()
     assert_close(found.scores, expected.scores)
     assert_close(found.transitions, expected.transitions)
+
+
+def drafted(engine: TorchEngine, source: Sequence[int], read: IntArray, start: int, draft_length: int) -> Lattice:
+    """What the engine drafts behind the first `start` tokens of `read`, shape (1, T), and the token after them."""
+    rows = engine.encode([source])
+    rows.drafts = True
+    if start:
+        engine.verify(rows, read[:, :start], beta=1)
+        engine.commit(rows, np.array([start]))
+    return engine.draft(rows, read[:, start], draft_length)
