@@ -49,6 +49,8 @@ constexpr int kTiledLines = 16;  // at most, of a tile
 constexpr int kFewestTiled = 7;  // lines; for fewer, vectors are as fast
 #endif
 
+constexpr int kAhead = 1024;  // bytes of weights that are asked for early: a product of one line waits for them
+
 constexpr int kMostInputs = 32896;  // 2^31 / (2 * 255 * 128)
 
 inline int rounded_up(int count, int step) { return (count + step - 1) / step * step; }
@@ -285,6 +287,11 @@ class Product {
   }
 #endif
 
+#if defined(__AVX512VNNI__)
+  // Asks for the cache's line at an address, which may lie behind the weights.
+  static void fetch(const int8_t* weights) { _mm_prefetch(reinterpret_cast<const char*>(weights), _MM_HINT_T0); }
+#endif
+
   // Not inlined: there, all sums stay in registers.
   template <int kLines>
   __attribute__((noinline)) void add_up(const Activation* activations, const int8_t* weights,
@@ -296,6 +303,8 @@ class Product {
 #pragma GCC unroll 4
       for (int part = 0; part < kParts; ++part) totals[line][part] = _mm512_load_si512(corrections + part * kLanes);
     for (int input = 0; input < depth_; input += kInputs, weights += kOutputs * kInputs) {
+#pragma GCC unroll 4
+      for (int part = 0; part < kParts; ++part) fetch(weights + kAhead + part * 64);
       __m512i columns[kParts];
 #pragma GCC unroll 4
       for (int part = 0; part < kParts; ++part) columns[part] = _mm512_load_si512(weights + part * 64);
