@@ -19,7 +19,7 @@ import numpy as np
 
 from specmt.decoding import Flight, Hypothesis, Iteration, Speculative
 from specmt.drafting import draft_and_verify
-from specmt.engines.base import Candidates, IntArray, Size
+from specmt.engines.base import Candidates, IntArray, Iterating, Rows, Run, Size
 from specmt.errors import EngineError
 from specmt.vocabulary import EOS_ID
 
@@ -36,25 +36,39 @@ class Replay:
     trace: bool = False
 
     def advance(self, flight: Flight) -> None:
-        """Run one iteration: a token ahead for every row, and the replays that are due."""
+        """Decode rows ahead, by a token or as far as the engine goes on its own, and run the replays that are due."""
         self._decode_ahead(flight)
         for members, size in self._due(flight):
             self._replay(flight, members, size)
 
     def _decode_ahead(self, flight: Flight) -> None:
-        """The fast path: a token for each row that has not ended; the others stand still."""
-        going = np.array([not hypothesis.ended for hypothesis in flight.hypotheses])
-        if not going.any():
+        """The fast path: tokens for rows that have not ended; the others stand still."""
+        room = [self._room(hypothesis) for hypothesis in flight.hypotheses]
+        if not any(room):
             return
-        candidates = flight.engine.verify(flight.rows, flight.last_ids[:, None], beta=1)
-        flight.engine.commit(flight.rows, going.astype(np.int64))
-        for row in np.flatnonzero(going).tolist():
-            hypothesis = flight.hypotheses[row]
+        iterate: Iterating[Rows] | None = getattr(flight.engine, "iterate", None)
+        if iterate is None:
+            ahead = _token_ahead(flight, [places > 0 for places in room])
+        else:
+            last_ids = [hypothesis.last_id for hypothesis in flight.hypotheses]
+            ahead = iterate(flight.rows, last_ids, room, draft_length=0, beta=1, tau=0, ends=self._missing(flight))
+        for hypothesis, ids, log_probs in zip(flight.hypotheses, ahead.ids, ahead.log_probs, strict=True):
             if hypothesis.request.reproducible:
-                hypothesis.pending.append(int(candidates.ids[row, 0, 0]))
+                hypothesis.pending += ids
             else:
-                hypothesis.append(int(candidates.ids[row, 0, 0]), float(candidates.log_probs[row, 0, 0]))
-                hypothesis.iterations.append(Iteration(0, 0, (hypothesis.last_id,)))
+                hypothesis.emit(0, (), ids, log_probs)
+
+    def _room(self, hypothesis: Hypothesis) -> int:
+        """Tokens that a row may go ahead: to the end of a window, if it is replayed at all."""
+        if hypothesis.ended:
+            return 0
+        tokens = len(hypothesis.ids) + len(hypothesis.pending)
+        left = hypothesis.request.max_tokens - tokens
+        return min(left, self.window - tokens % self.window) if hypothesis.request.reproducible else left
+
+    def _missing(self, flight: Flight) -> int:
+        """Rows that have to be ready for a replay until a group is full."""
+        return max(1, self.group - sum(map(self._is_ready, flight.hypotheses)))
 
     # -- which rows are replayed
 
@@ -152,6 +166,18 @@ class Replay:
             counts.mismatches += 1
             counts.rollbacks += behind > 0
             counts.recomputed += behind
+
+
+def _token_ahead(flight: Flight, going: Sequence[bool]) -> Run:
+    """A plain step of all rows, of which those that are `going` keep the token."""
+    candidates = flight.engine.verify(flight.rows, flight.last_ids[:, None], beta=1)
+    flight.engine.commit(flight.rows, np.array(going, dtype=np.int64))
+    ids, log_probs = candidates.ids[:, 0].tolist(), candidates.log_probs[:, 0].tolist()
+    return Run(
+        [],
+        [one * goes for one, goes in zip(ids, going, strict=True)],
+        [one * goes for one, goes in zip(log_probs, going, strict=True)],
+    )
 
 
 class _NotReproducibleError(Exception):

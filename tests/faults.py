@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from specmt.engines.base import AnyEngine, Candidates, FloatArray, IntArray, Lattice, Rows, Size
+from specmt.engines.base import AnyEngine, Candidates, FloatArray, IntArray, Lattice, Rows, Run, Size
 from specmt.engines.torch_rows import TorchRows
+from specmt.vocabulary import EOS_ID
 
 
 class FaultyEngine:
@@ -101,3 +102,31 @@ class FaultyEngine:
 
     def keep(self, rows: Rows, lengths: IntArray) -> None:
         self.engine.keep(rows, lengths)
+
+
+class FaultyIteratingEngine(FaultyEngine):
+    """The same, of an engine that iterates on its own: plain steps only."""
+
+    def iterate(
+        self,
+        rows: Rows,
+        last_ids: Sequence[int],
+        room: Sequence[int],
+        draft_length: int,
+        beta: int,
+        tau: float,
+        ends: int = 1,
+    ) -> Run:
+        run = Run([[] for _ in room], [[] for _ in room], [[] for _ in room])
+        going = begun = sum(places > 0 for places in room)
+        while going and begun - going < ends:
+            last = [ids[-1] if ids else first for ids, first in zip(run.ids, last_ids, strict=True)]
+            open_ = [len(ids) < most and EOS_ID not in ids for ids, most in zip(run.ids, room, strict=True)]
+            candidates = self.verify(rows, np.array(last)[:, None], 1)
+            self.commit(rows, np.array(open_, dtype=np.int64))
+            for row in np.flatnonzero(open_).tolist():
+                run.accepted[row].append(0)
+                run.ids[row].append(int(candidates.ids[row, 0, 0]))
+                run.log_probs[row].append(float(candidates.log_probs[row, 0, 0]))
+                going -= run.ids[row][-1] == EOS_ID or len(run.ids[row]) == room[row]
+        return run

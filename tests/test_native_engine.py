@@ -84,6 +84,16 @@ def test_iterations_go_on_until_so_many_rows_have_ended(folder: Path, draft_leng
     assert ended[1] and len(run.accepted[1]) == len(single[1].accepted[0])
 
 
+@pytest.mark.parametrize("draft_length", [0, 4])
+def test_a_row_without_room_takes_no_part(folder: Path, draft_length: int) -> None:
+    engine, sources = NativeEngine(ARCHITECTURE, folder), sentences([9, 4, 30])
+    rows, alone = engine.encode(sources), engine.encode(sources[2:])
+    run = engine.iterate(rows, [2] * 3, [0, 0, 7], draft_length, 1, 0.0, ends=2)
+    assert rows.counts == [0, 0, len(run.ids[2])]
+    assert [one[:2] for one in run] == [[[], []]] * 3
+    assert [one[2:] for one in run] == [*engine.iterate(alone, [2], [7], draft_length, 1, 0.0)]
+
+
 @pytest.mark.parametrize(
     "entry", [[math.nan, math.nan], [-math.inf, math.inf], [5, -5], [-1e39, 1e39], [0, 10**400]], ids=str
 )

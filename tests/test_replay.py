@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from faults import FaultyEngine
+from faults import FaultyEngine, FaultyIteratingEngine
 from hypothesis import given
 from hypothesis import strategies as st
 from pairs import TINY, random_weights
@@ -92,7 +92,8 @@ def test_a_fast_path_that_is_wrong_at_random_changes_only_the_counters(data: st.
     batch_size = data.draw(st.integers(1, 10))
     engine = ScriptedEngine()
     right = decoded(engine, asked, strategy, batch_size)
-    faulty = FaultyEngine(engine, noise=data.draw(st.floats(0.1, 5)), seed=data.draw(st.integers(0, 99)))
+    kind = data.draw(st.sampled_from([FaultyEngine, FaultyIteratingEngine]))
+    faulty = kind(engine, noise=data.draw(st.floats(0.1, 5)), seed=data.draw(st.integers(0, 99)))
     found = decoded(faulty, asked, strategy, batch_size)
     assert ids_of(found) == ids_of(right) == [engine.greedy(one.source_ids, one.max_tokens) for one in asked]
     assert [found[i].log_prob for i in sorted(found)] == [right[i].log_prob for i in sorted(right)]
@@ -100,10 +101,11 @@ def test_a_fast_path_that_is_wrong_at_random_changes_only_the_counters(data: st.
     assert all(start % strategy.window == 0 for start in faulty.starts)
 
 
+@pytest.mark.parametrize("kind", [FaultyEngine, FaultyIteratingEngine])
 @pytest.mark.parametrize("window", [1, 4, 16])
-def test_a_fast_path_that_is_always_wrong_ends_with_a_token_a_replay(window: int) -> None:
+def test_a_fast_path_that_is_always_wrong_ends_with_a_token_a_replay(window: int, kind: type[FaultyEngine]) -> None:
     engine, asked = ScriptedEngine(), requests(LENGTHS)
-    found = decoded(FaultyEngine(engine, always_wrong=True), asked, Replay(window, 3), batch_size=5)
+    found = decoded(kind(engine, always_wrong=True), asked, Replay(window, 3), batch_size=5)
     assert ids_of(found) == [engine.greedy(one.source_ids, one.max_tokens) for one in asked]
     for hypothesis in found.values():
         assert [len(one.emitted) for one in hypothesis.iterations] == [1] * len(hypothesis.ids)
@@ -152,9 +154,10 @@ def test_what_a_guard_cuts_off_counts_neither_as_drafted_nor_as_accepted() -> No
     assert [(one.drafted, one.accepted, len(one.emitted)) for one in hypothesis.iterations] == [(16,) * 3, (8,) * 3]
 
 
-def test_rows_that_do_not_ask_for_it_are_not_replayed_in_a_shared_batch() -> None:
+@pytest.mark.parametrize("kind", [FaultyEngine, FaultyIteratingEngine])
+def test_rows_that_do_not_ask_for_it_are_not_replayed_in_a_shared_batch(kind: type[FaultyEngine]) -> None:
     asked = [replace(one, reproducible=one.index % 3 == 0) for one in requests(LENGTHS)]
-    engine = FaultyEngine(ScriptedEngine(), always_wrong=True)
+    engine = kind(ScriptedEngine(), always_wrong=True)
     found = decoded(engine, asked, Replay(4, 2), batch_size=6)
     for request in asked:
         greedy = engine.engine.greedy(request.source_ids, request.max_tokens)

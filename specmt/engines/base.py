@@ -213,7 +213,7 @@ class Iterating(Protocol[R_contra]):
 
         Args:
             last_ids: the last verified token of each row, not read by the verifier yet.
-            room: tokens that each row may still take, at least 1.
+            room: tokens that each row may still take; one without any takes no part.
         """
 
 

@@ -107,15 +107,22 @@ void Network::iterate(Row* const* rows, int64_t* lengths, int count, const int64
                       int64_t* taken, int64_t* accepted, int64_t* ids, float* log_probs) const {
   Workspace& space = workspace();
   const int window = slots + 1;
-  // Of the rows that have not ended: their places among all, and what a pass reads of them.
-  std::vector<int> places(count);
-  std::iota(places.begin(), places.end(), 0);
-  std::vector<Row*> going(rows, rows + count);
-  std::vector<int64_t> read(lengths, lengths + count), last(last_ids, last_ids + count);
+  // Of the rows that have room and have not ended: their places among all, and what a pass reads of them.
+  std::vector<int> places;
+  std::vector<Row*> going;
+  std::vector<int64_t> read, last;
+  for (int row = 0; row < count; ++row) {
+    if (room[row] <= 0) continue;
+    places.push_back(row);
+    going.push_back(rows[row]);
+    read.push_back(lengths[row]);
+    last.push_back(last_ids[row]);
+  }
+  const int begun = int(going.size());
   std::vector<int64_t> tokens(size_t(count) * window), best(beta), emitted(count);
   std::vector<float> scores(beta);
   std::fill(taken, taken + count, 0);
-  for (int done = 0; done < iterations && !going.empty() && count - int(going.size()) < ends; ++done) {
+  for (int done = 0; done < iterations && !going.empty() && begun - int(going.size()) < ends; ++done) {
     const int batch = int(going.size());
     if (slots)
       draft_tokens(going.data(), read.data(), batch, last.data(), slots, lattice_width, tokens.data(), space);

@@ -181,10 +181,11 @@ class Network {
                  int lattice_width, int beta, int64_t* draft, int64_t* ids, float* log_probs) const;
 
   // Iterations until `ends` rows have ended (end-of-sentence, or no room) or `iterations` are done; rows that ended
-  // take no part in those that follow. Each drafts `slots` tokens (0: plain steps), accepts those among the verifier's
-  // `beta` best that are at most `tau` nats behind the best, and emits them and the verifier's next token. `lengths`
-  // move along. For each row: in how many iterations it took part, and how many tokens each accepted (`iterations`
-  // places); one behind the other, all ids that it emitted and their log-probabilities (`slots` + 1 times the places).
+  // take no part in those that follow, nor do rows that had no room before. Each drafts `slots` tokens (0: plain
+  // steps), accepts those among the verifier's `beta` best that are at most `tau` nats behind the best, and emits them
+  // and the verifier's next token. `lengths` move along. For each row: in how many iterations it took part, and how
+  // many tokens each accepted (`iterations` places); one behind the other, all ids that it emitted and their
+  // log-probabilities (`slots` + 1 times the places).
   void iterate(Row* const* rows, int64_t* lengths, int count, const int64_t* last_ids, const int64_t* room, int slots,
                int lattice_width, int beta, float tau, int64_t end_id, int iterations, int ends, int64_t* taken,
                int64_t* accepted, int64_t* ids, float* log_probs) const;
