@@ -31,6 +31,8 @@ ROOT = Path(__file__).parent.parent
 class OftenWrong:
     """An engine that gives another token with a probability, but in passes over groups of fixed shape."""
 
+    iterate: Any = None
+
     def __init__(self, engine: AnyEngine, probability: float) -> None:
         self._engine = engine
         self._probability = probability
