@@ -364,8 +364,9 @@ def test_what_fairseq_itself_trained_says_fairseqs_tokens(tmp_path: Path) -> Non
     sizes = "--encoder-embed-dim 32 --decoder-embed-dim 32 --encoder-ffn-embed-dim 64 --decoder-ffn-embed-dim 64"
     sizes += " --encoder-layers 2 --decoder-layers 1 --encoder-attention-heads 4 --decoder-attention-heads 4"
     how = "--arch transformer --optimizer adam --lr 0.005 --max-tokens 2000 --max-update 60 --no-epoch-checkpoints"
-    command = [sys.executable, "-m", "specmt.fairseq_backend.train", str(folder), "--save-dir", str(tmp_path / "run")]
-    subprocess.run([*command, *sizes.split(), *how.split()], check=True, capture_output=True, cwd=ROOT)
+    train = [str(folder), "--save-dir", str(tmp_path / "run"), *sizes.split(), *how.split()]
+    code = code.replace("preprocess", "train")
+    subprocess.run([sys.executable, "-c", code, *train], check=True, capture_output=True, cwd=ROOT)
 
     from fairseq import checkpoint_utils
 

@@ -125,6 +125,7 @@ def run(arguments: list[str], threads: int, log: Path, report: Callable[[Progres
             command,
             close_fds=False,  # the trainer holds the lock on the run's folder too, should we be killed
             env=environment,
+            stdin=subprocess.PIPE,  # ours alone, and open until we end: the trainer ends with it
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -11,7 +11,6 @@ import shutil
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 from types import FrameType
 
@@ -22,20 +21,16 @@ from specmt.fairseq_backend import compat, drafter, verifier  # noqa: F401  (bef
 from fairseq.file_io import PathManager  # isort: skip
 from fairseq_cli.train import cli_main  # isort: skip
 
-_PARENT_POLL_SECONDS = 1.0
-
 
 def _stop(signal_number: int, frame: FrameType | None) -> None:
     sys.exit(128 + signal_number)
 
 
 def _end_with_parent() -> None:
-    """End when the parent is killed, so that a second run never writes beside an orphan."""
-    parent = os.getppid()
+    """End when the parent is killed, which closes standard input: else a second run would find an orphan at work."""
 
     def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_PARENT_POLL_SECONDS)
+        os.read(sys.stdin.fileno(), 1)  # unbuffered: a read that still waits at the end holds no lock
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
