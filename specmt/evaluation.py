@@ -40,7 +40,7 @@ LATENCY_LINES = 200
 
 @dataclass(frozen=True)
 class Latency:
-    """Milliseconds a sentence takes at batch size 1: mean and percentiles. Blank and copied lines do not count."""
+    """Milliseconds a line takes at batch size 1: mean and percentiles. Blank and copied lines do not count."""
 
     mean: float
     p50: float
@@ -82,7 +82,7 @@ class StrategyResult:
     seconds_min: float
     seconds_max: float
     sentences_per_second: float
-    """Lines that were translated, neither blank nor copied, over `seconds`."""
+    """Sentences that were translated, of which a line may have several, over `seconds`; not what was copied."""
     latency_ms: Latency
     speedup_vs_ar: float
     """Seconds of `ar` greedy over this strategy's in the same round, median over the rounds."""
@@ -207,7 +207,7 @@ def strategy_settings(name: str, defaults: DecodingDefaults) -> DecodingSettings
         return replace(spec, reproducible=True)
     if name in {"ar", "replay"}:
         return replace(spec, strategy=name)
-    if beam := re.fullmatch("beam([1-9][0-9]*)", name):
+    if beam := re.fullmatch("beam([1-9][0-9]{0,4})", name):
         return replace(spec, strategy="ar", beam=int(beam[1]))
     raise UsageError(f"--strategies: {name!r} is none of {STRATEGIES}")
 
@@ -290,7 +290,7 @@ class Output:
         iterations = [iteration for translation in translations for iteration in translation.iterations]
         return cls(
             [translation.text for translation in translations],
-            sum(1 for translation in translations if translation.ids),
+            sum(translation.segments for translation in translations if translation.ids),
             np.array([slots for one in translations for slots in _drafted(one.iterations)], dtype=np.int64),
             np.array([iteration.accepted for iteration in iterations], dtype=np.int64),
             np.array([len(iteration.emitted) for iteration in iterations], dtype=np.int64),

@@ -99,7 +99,7 @@ def _conditions(evaluation: Evaluation) -> list[Text]:
     first = evaluation.results[0]
     lines = [
         f"{evaluation.lines} lines, median (range) of {evaluation.repeats} rounds at batch size {evaluation.batch_size}"
-        ", latency at batch size 1",
+        ", latency of a line at 1",
         f"{machine.engine}{threads}, {machine.cpu}, cores: {machine.cores}",
         f"Python {machine.python}{torch}, {machine.os}",
         f"BLEU {first.bleu_signature}",
@@ -109,4 +109,5 @@ def _conditions(evaluation: Evaluation) -> list[Text]:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f}%"
+    """A share of 0 to 1; 100.0% of nothing less than all."""
+    return f"{100 * share if share == 1 else min(100 * share, 99.9):.1f}%"

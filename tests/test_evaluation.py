@@ -24,7 +24,7 @@ from scripted import (
 )
 
 from specmt.errors import InputError, UsageError
-from specmt.evaluation import StrategyResult, evaluate, strategy_settings
+from specmt.evaluation import Output, StrategyResult, evaluate, strategy_settings
 from specmt.settings import DecodingSettings
 
 SPEC = DecodingSettings.from_defaults(DEFAULTS)
@@ -59,7 +59,7 @@ def test_a_strategys_name_stands_for_settings(name: str, settings: DecodingSetti
     assert strategy_settings(name, DEFAULTS) == settings
 
 
-@pytest.mark.parametrize("name", ["", "greedy", "beam", "beam0", "beam-5", "5beam", "spec strict", "AR"])
+@pytest.mark.parametrize("name", ["", "greedy", "beam", "beam0", "beam-5", "beam100000", "5beam", "spec strict", "AR"])
 def test_an_unknown_strategy_is_refused_and_the_known_ones_named(name: str) -> None:
     with pytest.raises(
         UsageError, match=r"ar, beam2 \(or another number\), replay, spec-strict, spec, spec-rep"
@@ -173,6 +173,12 @@ def test_identical_lines_are_counted_against_ar() -> None:
     results = measure(engine, "ar", "spec-strict", "spec", lines=lines)
     shares = {name: result.identical_to_ar for name, result in results.items()}
     assert shares == {"ar": 1.0, "spec-strict": 1.0, "spec": sum(same) / len(lines)}
+
+
+def test_a_line_of_several_sentences_counts_as_so_many() -> None:
+    lines = list(scripted_translator(ScriptedEngine()).translate((*SENTENCES[:2], ""), AR, 3))
+    assert Output.of(lines).sentences == 2
+    assert Output.of([replace(lines[0], segments=3), *lines[1:]]).sentences == 4
 
 
 # -- the result object

@@ -59,9 +59,7 @@ def evaluate(
     tau: TauOption = None,
     batch_size: Annotated[
         int,
-        typer.Option(
-            min=1, max=MOST_ROWS, help="Sentences decoded at a time, per core; 1: one after the other, on one core."
-        ),
+        typer.Option(min=1, max=MOST_ROWS, help="Sentences decoded at a time, per core; 1: one line after the other."),
     ] = 1,
     repeats: Annotated[int, typer.Option(min=1, help="Timed runs of each strategy, in turn.")] = 3,
     threads: OneThreadOption = 1,
