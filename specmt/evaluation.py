@@ -234,10 +234,10 @@ def _rotated(names: Sequence[str], places: int) -> list[str]:
 
 @dataclass(frozen=True)
 class _Timing:
-    """`seconds` for all lines; `sentences_ms`: milliseconds of each that was translated, since the line before it."""
+    """`seconds` for all lines; `lines_ms`: milliseconds of each that was translated, since the one before it."""
 
     seconds: float
-    sentences_ms: list[float]
+    lines_ms: list[float]
 
 
 def _time(
@@ -253,8 +253,8 @@ def _time(
     _synchronise()
     seconds = time.perf_counter() - start
     spans = np.diff(marks, prepend=start) * 1000
-    sentences = [span for span, translation in zip(spans.tolist(), translations, strict=True) if translation.ids]
-    return translations, _Timing(seconds, sentences)
+    translated = [span for span, translation in zip(spans.tolist(), translations, strict=True) if translation.ids]
+    return translations, _Timing(seconds, translated)
 
 
 def _time_singly(translator: Translator, sentences: Sequence[str], settings: DecodingSettings) -> _Timing:
@@ -340,7 +340,7 @@ def _result(
         seconds_min=min(seconds),
         seconds_max=max(seconds),
         sentences_per_second=output.sentences / median(seconds),
-        latency_ms=_latency([ms for timing in latencies for ms in timing.sentences_ms]),
+        latency_ms=_latency([ms for timing in latencies for ms in timing.lines_ms]),
         speedup_vs_ar=median(ratios),
         speedup_vs_ar_min=min(ratios),
         speedup_vs_ar_max=max(ratios),

@@ -99,7 +99,7 @@ def _conditions(evaluation: Evaluation) -> list[Text]:
     first = evaluation.results[0]
     lines = [
         f"{evaluation.lines} lines, median (range) of {evaluation.repeats} rounds at batch size {evaluation.batch_size}"
-        ", latency of a line at 1",
+        ", latency line by line",
         f"{machine.engine}{threads}, {machine.cpu}, cores: {machine.cores}",
         f"Python {machine.python}{torch}, {machine.os}",
         f"BLEU {first.bleu_signature}",

@@ -345,6 +345,12 @@ def test_a_checkpoint_that_does_not_say_its_languages_asks_for_them(plain: Forei
     assert load_bundle(tmp_path / "bundle").source_language == "de"
 
 
+def fairseq(tool: str, *arguments: str) -> None:
+    """Run a tool of fairseq's in a process of its own, as two in one share its global state."""
+    code = f"from specmt.fairseq_backend import compat; from fairseq_cli.{tool} import cli_main; cli_main()"
+    subprocess.run([sys.executable, "-c", code, *arguments], check=True, capture_output=True, cwd=ROOT)
+
+
 @pytest.mark.slow
 def test_what_fairseq_itself_trained_says_fairseqs_tokens(tmp_path: Path) -> None:
     """fairseq-preprocess and fairseq-train with fairseq's defaults (post-norm, three matrices) on tokenized text."""
@@ -359,14 +365,11 @@ def test_what_fairseq_itself_trained_says_fairseqs_tokens(tmp_path: Path) -> Non
         (tmp_path / f"train.{language}").write_text("".join(bpe.process_line(f"{line}\n") for line in text))
     prepare = ["--source-lang", "de", "--target-lang", "en", "--trainpref", str(tmp_path / "train")]
     prepare += ["--validpref", str(tmp_path / "train"), "--destdir", str(folder), "--workers", "1"]
-    code = "from specmt.fairseq_backend import compat; from fairseq_cli.preprocess import cli_main; cli_main()"
-    subprocess.run([sys.executable, "-c", code, *prepare], check=True, capture_output=True, cwd=ROOT)
+    fairseq("preprocess", *prepare)
     sizes = "--encoder-embed-dim 32 --decoder-embed-dim 32 --encoder-ffn-embed-dim 64 --decoder-ffn-embed-dim 64"
     sizes += " --encoder-layers 2 --decoder-layers 1 --encoder-attention-heads 4 --decoder-attention-heads 4"
     how = "--arch transformer --optimizer adam --lr 0.005 --max-tokens 2000 --max-update 60 --no-epoch-checkpoints"
-    train = [str(folder), "--save-dir", str(tmp_path / "run"), *sizes.split(), *how.split()]
-    code = code.replace("preprocess", "train")
-    subprocess.run([sys.executable, "-c", code, *train], check=True, capture_output=True, cwd=ROOT)
+    fairseq("train", str(folder), "--save-dir", str(tmp_path / "run"), *sizes.split(), *how.split())
 
     from fairseq import checkpoint_utils
 

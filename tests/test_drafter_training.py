@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import subprocess
 import sys
 from pathlib import Path
 
@@ -230,6 +231,15 @@ def test_of_a_failed_training_run_the_first_exception_is_told(tmp_path: Path, mo
     monkeypatch.setattr(sys, "executable", str(python))
     with pytest.raises(TrainingError, match=r"status 1: ValueError: the cause \(log: "):
         driver.run([], 1, tmp_path / "run.log", lambda progress: None)
+
+
+def test_a_trainer_ends_when_the_run_that_started_it_is_gone() -> None:
+    code = "import time; from specmt.fairseq_backend import train; "
+    code += "train.cli_main = lambda: time.sleep(600); train.main()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as trainer:
+        assert trainer.stdin is not None
+        trainer.stdin.close()  # as a killed run does
+        assert trainer.wait(timeout=60) == 1
 
 
 def test_positions_are_numbered_as_fairseq_numbers_them() -> None:

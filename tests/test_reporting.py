@@ -31,7 +31,7 @@ n  slot n accepted  n tokens emitted  slot n accepted  n tokens emitted
 3                –             50.0%            62.5%             30.0%
 4                –                 –                –             50.0%
 
-1000 lines, median (range) of 3 rounds at batch size 1, latency of a line at 1
+1000 lines, median (range) of 3 rounds at batch size 1, latency line by line
 torch-cpu-fp32, threads: 1, Some CPU, cores: 2
 Python 3.11.7, torch 2.13.0, Linux
 BLEU nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0
@@ -62,7 +62,7 @@ ar        38.4  58.3    24.20         41.3  1.00 (1.00–1.00)      100.0%
 strategy  mean ms  p50 ms  p95 ms  p99 ms        tokens  accepted
 ar           24.2    22.0    41.5    60.1          1.00         –
 
-1000 lines, median (range) of 3 rounds at batch size 1, latency of a line at 1
+1000 lines, median (range) of 3 rounds at batch size 1, latency line by line
 torch-cpu-fp32, Some CPU, cores: 2
 Python 3.11.7, Linux
 BLEU nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0
