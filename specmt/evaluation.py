@@ -110,7 +110,8 @@ class StrategyResult:
             "replay": ("replay_window", "replay_group"),
             "ar": ("beam", "length_penalty"),
         }[self.settings.strategy]
-        settings = {name: getattr(self.settings, name) for name in names}
+        strict = self.settings.beta == 1  # with no second candidate nothing is compared with τ
+        settings = {name: getattr(self.settings, name) for name in names if not (strict and name == "tau")}
         values = asdict(self)
         return {"strategy": values.pop("strategy"), **values, "settings": settings}
 

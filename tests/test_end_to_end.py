@@ -170,8 +170,8 @@ def test_eval_takes_other_settings_than_the_models(bundle: Path) -> None:
     options = ("--draft-length", 2, "--beta", 4, "--tau", 0.5, "--strategies", "spec-strict,spec", "--repeats", 1)
     done = specmt("eval", "-m", bundle, *files, *options, "--json")
     _, strict, relaxed = json.loads(done.stdout)["results"]
-    assert strict["settings"] == {"draft_length": 2, "beta": 1, "tau": 0.5, "reproducible": False}
-    assert relaxed["settings"] == {**strict["settings"], "beta": 4}
+    assert strict["settings"] == {"draft_length": 2, "beta": 1, "reproducible": False}
+    assert relaxed["settings"] == {**strict["settings"], "beta": 4, "tau": 0.5}
 
 
 def test_evaluation_object_has_what_it_promises(evaluation: dict[str, Any], bundle: Path, tmp_path: Path) -> None:

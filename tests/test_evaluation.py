@@ -188,7 +188,13 @@ def test_json_has_the_documented_keys_and_no_number_that_json_lacks() -> None:
     engine = ScriptedEngine(right_before(2))
     lines = SENTENCES[:2]
     result = evaluate(
-        scripted_translator(engine), lines, lines, ["ar", "beam5", "spec"], batch_size=2, repeats=2, threads=7
+        scripted_translator(engine),
+        lines,
+        lines,
+        ["ar", "beam5", "spec", "spec-strict"],
+        batch_size=2,
+        repeats=2,
+        threads=7,
     )
     value = json.loads(json.dumps(result.to_json(), allow_nan=False))
     assert list(value) == ["machine", "lines", "batch_size", "repeats", "results"]
@@ -208,13 +214,14 @@ def test_json_has_the_documented_keys_and_no_number_that_json_lacks() -> None:
         "iterations",
         "replay",
     }
-    assert [set(entry) for entry in value["results"]] == [keys] * 3
-    assert [entry["strategy"] for entry in value["results"]] == ["ar", "beam5", "spec"]
-    assert [set(entry["latency_ms"]) for entry in value["results"]] == [{"mean", "p50", "p95", "p99"}] * 3
+    assert [set(entry) for entry in value["results"]] == [keys] * 4
+    assert [entry["strategy"] for entry in value["results"]] == ["ar", "beam5", "spec", "spec-strict"]
+    assert [set(entry["latency_ms"]) for entry in value["results"]] == [{"mean", "p50", "p95", "p99"}] * 4
     assert [entry["settings"] for entry in value["results"]] == [
         {"beam": 1, "length_penalty": 1.0},
         {"beam": 5, "length_penalty": 1.0},
         {"draft_length": 4, "beta": 3, "tau": 1.0, "reproducible": False},
+        {"draft_length": 4, "beta": 1, "reproducible": False},
     ]
     assert value["results"][0]["acceptance_rate"] is None
 
