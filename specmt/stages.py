@@ -7,6 +7,7 @@ with its outputs' digests when the stage ends. All writes are atomic: a run kill
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -23,6 +24,8 @@ from specmt.files import file_digest, write_json
 
 _LOCK_ATTEMPTS = 5
 """Seconds that a run waits for the trainer of a killed one to notice and end."""
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""What a write fails with, naming no file, when a disk, a quota or a limit is full."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class Stage:
             restart: move aside whatever stands, and begin anew.
 
         Raises:
-            TrainingError: the stage ended without its outputs.
+            TrainingError: the stage ended without its outputs, or there was no room for what it writes.
         """
         # Of the inputs as they are now: the result is theirs, should they change meanwhile.
         fingerprint = self.fingerprint()
@@ -89,7 +92,12 @@ class Stage:
         announce(f"{self.name}: {'goes on' if self.folder.exists() else 'begins'}")
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(self._seal, {"fingerprint": fingerprint})
-        self.run()
+        try:
+            self.run()
+        except OSError as error:
+            if error.errno not in _NO_ROOM or error.filename:
+                raise
+            raise TrainingError(f"{self.folder}: cannot be written: {reason(error)}") from error
         missing = [name for name in self.outputs if not (self.folder / name).is_file()]
         if missing:
             raise TrainingError(f"stage {self.name} did not write {', '.join(missing)}")

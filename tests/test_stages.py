@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -238,6 +239,23 @@ def test_a_stage_without_its_output_is_an_error_that_names_it(bench: Bench) -> N
     with pytest.raises(TrainingError, match=r"^stage a did not write model\.pt, log\.txt$"):
         bench.complete(stage)
     assert not stage.is_done()
+
+
+def test_a_full_disk_is_one_line_that_names_the_folder(bench: Bench) -> None:
+    def run() -> None:
+        with Path("/dev/full").open("w") as full:
+            full.write("a")  # fails when it is closed: what a write says names no file
+
+    with pytest.raises(TrainingError, match="^" + re.escape(f"{bench.folder / 'a'}: cannot be written: no space left")):
+        bench.stage("a", run=run).complete(str)
+
+
+def test_another_failure_of_the_system_is_left_as_it_is(bench: Bench) -> None:
+    def run() -> None:
+        (bench.folder / "missing").read_text()
+
+    with pytest.raises(FileNotFoundError):
+        bench.stage("a", run=run).complete(str)
 
 
 @pytest.mark.parametrize("seal", ["", "{", "[]", "null", '"x"', "\udc80"])
