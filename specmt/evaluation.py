@@ -105,15 +105,14 @@ class StrategyResult:
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; of the settings, those that matter to the strategy."""
+        relaxed = ("tau",) if self.settings.beta > 1 else ()
         names = {
-            "spec": ("draft_length", "beta", "tau", "reproducible"),
+            "spec": ("draft_length", "beta", *relaxed, "reproducible"),
             "replay": ("replay_window", "replay_group"),
             "ar": ("beam", "length_penalty"),
         }[self.settings.strategy]
-        strict = self.settings.beta == 1  # with no second candidate nothing is compared with τ
-        settings = {name: getattr(self.settings, name) for name in names if not (strict and name == "tau")}
-        values = asdict(self)
-        return {"strategy": values.pop("strategy"), **values, "settings": settings}
+        values = asdict(self) | {"settings": {name: getattr(self.settings, name) for name in names}}
+        return {"strategy": values.pop("strategy"), **values}
 
 
 @dataclass(frozen=True)
