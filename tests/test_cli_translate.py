@@ -237,6 +237,22 @@ def test_symbols_that_no_piece_has_are_copied() -> None:
     assert done.stdout.decode().endswith("12,50 £.\n")
 
 
+def test_alignment_takes_no_more_cores_than_it_may(tmp_path: Path) -> None:
+    (tmp_path / "in.de").write_text("Ein Hund schläft.\n")
+    code = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from specmt.commands.translate import translate\n"
+        "translate(Path('in.de'), Path('out.en'), alignment=True, threads=1, quiet=True)\n"
+        "assert 'numpy' in sys.modules\n"
+        "print(len(os.listdir('/proc/self/task')))"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "1\n", done.stderr
+
+
 def test_json_in_and_out_keeps_fields_and_says_what_happened() -> None:
     records = [{"id": 1, "source": "Ein Hund schläft. Eine Katze spielt."}, {"source": "😀", "tags": ["x", None]}]
     data = "".join(f"{json.dumps(record)}\n" for record in records).encode()

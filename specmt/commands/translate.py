@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -171,6 +172,8 @@ def translate(
     from specmt.forms import Form
     from specmt.tuned import fastest
 
+    if alignment:  # numpy comes later; its own threads would come on top of `threads`, and slow down its small products
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     streams = Streams(input_path, input_format, errors, output_path, append_resume)
     required = Required.read(protect, terminology)
     translator = load(model, engine, device, precision, threads)
