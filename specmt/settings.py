@@ -13,6 +13,8 @@ BATCH_SIZE = 32
 """Lines that are decoded at a time, unless another number is asked for."""
 REPLAY_WINDOW = 16
 REPLAY_GROUP = 8
+MOST_REPLAYED = 16_384
+"""Positions of a pass of fixed shape: more gain nothing, and such a pass takes memory and cannot be interrupted."""
 _MOST_LENGTH_PENALTY = 10
 """Beyond, powers of lengths are no numbers any more; what is used lies between 0 and 2."""
 
@@ -79,6 +81,8 @@ class DecodingSettings:
             raise UsageError(f"--strategy: {self.strategy!r} is none of spec, replay, ar")
         if min(self.replay_window, self.replay_group) < 1:
             raise UsageError("--replay-window and --replay-group are at least 1")
+        if self.replay_window * self.replay_group > MOST_REPLAYED:
+            raise UsageError(f"--replay-window times --replay-group: at most {MOST_REPLAYED:,} positions a pass")
         if self.reproducible and self.beam > 1:
             raise UsageError("--reproducible: not with --beam")
         if min(self.beta, self.beam, self.n_best) < 1 or not 0 <= self.tau < math.inf:

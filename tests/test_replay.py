@@ -288,6 +288,7 @@ def test_a_line_that_asks_for_it_with_a_beam_is_named() -> None:
     ("wrong", "message"),
     [
         ({"strategy": "replay", "replay_window": 0}, "--replay-window"),
+        ({"strategy": "replay", "replay_window": 4097, "replay_group": 4}, "at most 16,384 positions"),
         ({"strategy": "replay", "beam": 2}, "--beam"),
         ({"strategy": "ar", "beam": 2, "reproducible": True}, "--reproducible"),
         ({"strategy": "play"}, "none of spec, replay, ar"),
