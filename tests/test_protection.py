@@ -79,6 +79,54 @@ def test_another_carrier_is_tried_where_one_is_lost_or_doubled(fault: str) -> No
     assert one.text == "DA IST {name} HEUTE"
 
 
+@pytest.mark.parametrize(
+    "line", ["%s vor <b>%d</b>", "<b>{}</b> vor <i>das {}</i>", "<p>%s</p> vor <b>ein <i>%s</i></b>"]
+)
+def test_placeholders_in_elements_keep_their_order_too(line: str) -> None:
+    swapped = lambda text: " ".join(reversed(text.split()))  # noqa: E731
+    placeholders = [part.text for part in SpanFinder(["placeholder"]).parts(line) if isinstance(part, Span)]
+    (said,) = protected([line], swapped)
+    assert [part.text for part in SpanFinder(["placeholder"]).parts(said) if isinstance(part, Span)] == placeholders
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ('der <a title="hund">hund</a> bellt', 'DER <a title="hund">HUND</a> BELLT'),
+        ("<a href='/a'>a</a> ist neu", "<a href='/a'>A</a> IST NEU"),
+        ("siehe <b> b </b>", "SIEHE <b> B </b>"),
+    ],
+)
+def test_the_translation_of_an_elements_text_stands_between_its_tags(line: str, text: str) -> None:
+    model = Model(str.upper)
+    (one,) = translated(Protection(Words()), [line], model)
+    assert (one.text, one.unplaced) == (text, ())
+    assert len(model.calls) == 2, "the elements, then the line, in no pieces"
+
+
+def test_a_span_alone_in_an_element_is_not_capitalised() -> None:
+    (one,) = translated(Protection(Words()), ["<b>a@b.de</b> ist neu"], Model(lambda text: text[:1].upper() + text[1:]))
+    assert (one.text, one.unplaced) == ("<b>a@b.de</b> ist neu", ())
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("<b>GmbH</b> und so", "<b>Ltd.</b> und so"),
+        ("die <b>rote GmbH </b> da", "die <b>rote Ltd. </b> da"),
+        ("das <i>Auto fährt</i> da", "das <i>Car fährt</i> da"),
+        ("das <i>fährt so</i> da", "das <i>fährt so</i> da"),
+    ],
+)
+def test_a_term_in_an_element_keeps_its_full_stop_and_its_capital(line: str, text: str) -> None:
+    pairs = [("GmbH", "Ltd."), ("Auto", "Car")]
+    rule = lambda text: text[:1].upper() + text[1:].removesuffix(".") + "."  # noqa: E731
+    protection = Protection(Words(), terminology=Terminology(pairs))
+    (one,) = translated(protection, [line], Model(rule))
+    assert one.text.removesuffix(".").replace("Die", "die").replace("Das", "das") == text
+    assert one.unplaced == ()
+
+
 def test_elements_with_one_translation_are_carried_by_words_that_differ() -> None:
     model = Model(lambda text: "ES" if text == "das" else keeps_carriers(text))
     (one,) = translated(Protection(Words()), ["nimm <b>das</b> und <b>das</b> mit"], model)

@@ -19,7 +19,9 @@ from specmt.protection.terminology import Terminology, read_terminology
         ("{name} {0} {} {a.b} {x:>3}", ["{name}", "{0}", "{}", "{a.b}", "{x:>3}"]),
         ("{{x}} {{ y }} ${z} %{w} $HOME", ["{{x}}", "{{ y }}", "${z}", "%{w}", "$HOME"]),
         ("%s %d %1$s %(n)s %.2f %ld %@ %1 %NAME%", ["%s", "%d", "%1$s", "%(n)s", "%.2f", "%ld", "%@", "%1", "%NAME%"]),
+        ("%(n)sx %1$sx %sMB %dx%d %2dpx %ds", ["%(n)s", "%1$s", "%s", "%d", "%d", "%2d", "%d"]),
         ("50 % der", ["50"]),
+        ("50 %ige 5 %im %sagt", ["50", "5"]),
         ("100%ig sicher 5%", ["100", "5"]),
         ("http://a.de/x?y=1&z=2. (www.b.de) ftp://c.d!", ["http://a.de/x?y=1&z=2", "www.b.de", "ftp://c.d"]),
         ("a.b+c@d-e.org, f@g.de.", ["a.b+c@d-e.org", "f@g.de"]),
@@ -30,6 +32,7 @@ from specmt.protection.terminology import Terminology, read_terminology
         ("3 < 4 und 5 > 2", ["3", "4", "5", "2"]),
         ("3,5 1.250.000 10:30 24.12.2021. 2/3 -7", ["3,5", "1.250.000", "10:30", "24.12.2021", "2/3", "7"]),
         ("A380 44jährige U2 x3y 2.500jährige", []),
+        ("IPv4/6 DDR4/5 Windows7/8/10 Psalm23:4 U17/19", []),
         ("10:30Uhr 3,5kg, 20.000km. 1.5GB 3.5.2021er", ["10:30Uhr", "3,5kg", "20.000km", "1.5GB", "3.5.2021er"]),
         ("3½ ½ 10² 20 m², 1,5km²", ["3½", "½", "10²", "20 m²", "1,5km²"]),
         ("%d%% 50%% %% { name } {% if x %} {:d}", ["%d%%", "50%%", "%%", "{ name }", "{% if x %}", "{:d}"]),
@@ -57,6 +60,7 @@ def test_spans_are_found(line: str, spans: list[str]) -> None:
         "<!-- " * 40_000,
         "<b>x " * 20_000,
         "1." * 50_000 + "x",
+        "1:" * 50_000 + "1abcdef",
         "{{" * 50_000,
         "http://" + "(a." * 50_000,
         "<a '\"" * 40_000,
@@ -104,6 +108,14 @@ def test_what_stands_once_is_not_found_twice(line: str, said: str, lost: set[str
     pairs = [("Hund", "dog"), ("Köter", "dog"), ("Polizeihund", "police dog"), ("Welpe", "dog"), ("Platz", "{name}")]
     spans = [part for part in SpanFinder(terminology=Terminology(pairs)).parts(line) if isinstance(part, Span)]
     assert {span.text for span in lacking(said, spans, spans)} == lost
+
+
+def test_thousands_of_numbers_take_no_more_than_their_length() -> None:
+    """In quadratic time this would take minutes."""
+    numbers = [*map(str, range(100_000, 160_000)), "100000"]
+    spans = [Span("number", number, number) for number in numbers]
+    said = " ".join(numbers[1:]).replace("123456", "123.456")
+    assert [span.text for span in lacking(said, spans, spans)] == ["100000", "123456"]
 
 
 TERMS = Terminology(

@@ -69,10 +69,9 @@ class Attempt:
         return [carrier for carrier in carriers if self.carried[carrier].is_positional]
 
     def _filled(self, span: Span, form: str) -> str:
-        """What takes a carrier's place; an element whose content was its own carrier takes that between its tags."""
-        if self._is_own_carrier(span):
-            opening, _, closing = span.text.partition(span.content)
-            return opening + form + closing
+        """What takes a carrier's place; an element whose text was its own carrier takes that between its tags."""
+        if span.around and self._is_own_carrier(span):
+            return form.join(span.around)
         return span.target
 
     def _is_own_carrier(self, span: Span) -> bool:

@@ -94,8 +94,18 @@ def as_piece(source: str, text: str, first: bool) -> str:
     Args:
         first: whether nothing stands before it.
     """
-    if source[-1] not in _ENDINGS:
-        text = text.rstrip(_ENDINGS) or text
-    if not first and source[0].islower() and text[1:2].islower():
-        text = text[0].lower() + text[1:]
-    return text
+    text = without_end(source, text)
+    return text if first else without_capital(source, text)
+
+
+def without_end(source: str, text: str, required: str = "") -> str:
+    """A translation without a full stop or the like that its source has not, but for that of what it ends with."""
+    if source[-1] in _ENDINGS:
+        return text
+    bare, required_bare = text.rstrip(_ENDINGS) or text, required.rstrip(_ENDINGS)
+    return bare + required[len(required_bare) :] if bare.endswith(required_bare) else bare
+
+
+def without_capital(source: str, text: str) -> str:
+    """A translation in lower case at its beginning, where its source is so; `IP` and the like stay."""
+    return text[0].lower() + text[1:] if source[0].islower() and text[1:2].islower() else text

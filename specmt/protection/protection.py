@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from specmt.protection.carriers import Attempt, Carriers
 from specmt.protection.lines import ProtectedLine, rewritten, with_spaces_of
-from specmt.protection.pieces import as_piece, translate_pieces
+from specmt.protection.pieces import translate_pieces, without_capital, without_end
 from specmt.protection.spans import KINDS, Parts, Span, SpanFinder, lacking, source
 from specmt.protection.terminology import Terminology
 from specmt.translation import Translation
@@ -115,12 +115,23 @@ class Protection:
 
 def _element(parts: Parts, content: str, translation: Translation) -> Span:
     """A pair of tags and what is between them, given its text and translation, as one span."""
+    opening, closing = source(parts[0]), source(parts[-1])
+    between = parts[1:-1]
+    inner = "".join(map(source, between))
+    said = [part for part in between if source(part).strip()]
 
     def as_content(text: str) -> str:
-        return as_piece(content, text.strip(), first=False) if content else ""
+        if not said:
+            return ""
+        text = without_end(content, text.strip(), said[-1].target if isinstance(said[-1], Span) else "")
+        begins_with_span = isinstance(said[0], Span) and text.startswith(said[0].target)
+        return text if begins_with_span else without_capital(content, text)
 
-    opening, *between, closing = map(source, parts)
-    inner = "".join(between)
     made = rewritten(translation, lambda text: opening + with_spaces_of(inner, as_content(text)) + closing)
-    plain, word = (content, as_content(translation.text)) if len(between) == 1 else ("", "")
-    return Span("element", opening + inner + closing, made.text, plain, word, made)
+    whole = opening + inner + closing
+    holds_positional = any(isinstance(part, Span) and part.is_positional for part in between)
+    if len(between) != 1 or not content:
+        return Span("element", whole, made.text, made=made, holds_positional=holds_positional)
+    before, _, behind = inner.partition(content)
+    around = (opening + before, behind + closing) if isinstance(between[0], str) else None
+    return Span("element", whole, made.text, content, as_content(translation.text), around, holds_positional, made)

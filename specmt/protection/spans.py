@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from specmt.errors import UsageError
 from specmt.protection.terminology import Terminology, whole_word
@@ -15,6 +17,10 @@ KINDS = ("url", "email", "tag", "placeholder", "number")
 _IN_URL = r"[^\s<>\"'{}|\\^`()]"
 _RAISED = r"[\u00b2\u00b3\u00b9\u2070-\u2079]"
 _FRACTION = r"[\u00bc-\u00be\u2150-\u215e]"
+_FORMAT = r"[-+#0]{0,5}\d{0,4}(?:\.\d{1,4})?(?:ll?|h)?"
+_CONVERSION = "[sdifgGxXeEuco@]"
+_UNIT = r"x%|(?:(?:[KMGT]i?)?B|px|[kcm]?m|m?s|h)\b"
+"""What may stand right behind `%s`, `%d` or `%f`; before another letter, that is no placeholder (`50 %ige`)."""
 _PATTERNS = {
     "tag": r"<!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:-]*(?:\s(?>(?>\"[^\"<]*\"|'[^'<]*'|[^<>])*))?/?>",
     "url": (
@@ -25,12 +31,13 @@ _PATTERNS = {
     "placeholder": (
         r"\{\{[^{}]*\}\}|\$\{[^{}]*\}|%\{[^{}]*\}|\{%[^{}]*%\}"
         r"|\{\s?[\w.\[\]#-]*(?:![rsa])?(?::[^{}\s]*)?\s?\}"
-        r"|(?<![\d%])%(?:\(\w+\)|\d{1,3}\$)?[-+#0]{0,5}\d{0,4}(?:\.\d{1,4})?(?:ll?|h)?[sdifgGxXeEuco@](?!\w)(?:%%)?"
+        rf"|(?<![\d%])%(?:(?:\(\w+\)|\d{{1,3}}\$){_FORMAT}{_CONVERSION}"
+        rf"|{_FORMAT}(?:{_CONVERSION}(?!\w)|[sdf](?={_UNIT})))(?:%%)?"
         r"|(?<![\w%])%[A-Z_][A-Z0-9_]*%|(?<![\w%])%\d+(?!\w)|\$[A-Za-z_]\w*|&(?:[A-Za-z]\w*|#\d+);"
         r"|(?<![\w.,])\d++(?>(?:[.,]\d++)*)%%|%%"
     ),
     "number": (
-        r"(?<![\w.,])(?:\d++(?>(?:[.,:/]\d++)+)[^\W\d_]{0,4}+"
+        r"(?<![\w.,])(?<!\d[:/])(?:\d++(?>(?:[.,:/]\d++)+)[^\W\d_]{0,4}+"
         rf"|\d++(?:{_FRACTION}|{_RAISED}++)?(?![.,:/]\d)|{_FRACTION})(?!\w)"
         r"(?:[ \u00a0]?[cdkm]?m[\u00b2\u00b3](?!\w))?"
     ),
@@ -55,9 +62,13 @@ class Span:
     text: str
     target: str
     content: str = ""
-    """Of an element: the text between the tags, if no other span stands in it."""
+    """Of an element: what is between the tags, if it is text alone or one span."""
     translated: str = ""
     """Its translation by itself."""
+    around: tuple[str, str] | None = None
+    """Of an element with text alone: what stands before and behind it, tags and blanks."""
+    holds_positional: bool = False
+    """Of an element: whether something positional stands in it."""
     made: Translation | None = field(default=None, compare=False)
     """Of an element: the translation that is the target, with its alternatives."""
 
@@ -69,7 +80,13 @@ class Span:
     @property
     def is_positional(self) -> bool:
         """Whether it must keep its place among others such as `%s` and `{}`."""
-        return self.kind == "placeholder" and _POSITIONAL.fullmatch(self.text) is not None
+        is_itself = self.kind == "placeholder" and _POSITIONAL.fullmatch(self.text) is not None
+        return is_itself or self.holds_positional
+
+    @property
+    def is_plain_number(self) -> bool:
+        """Whether it is of digits alone."""
+        return self.kind == "number" and self.target.isdecimal()
 
     def taken_from(self, text: str, count: int) -> tuple[str, int]:
         """`text` with blanks for it, the first `count` times that it stands there, and how often that was."""
@@ -78,13 +95,18 @@ class Span:
     @property
     def _pattern(self) -> str:
         if self.kind == "number":
-            end = r"(?!\d|[.,:/]\d)" if self.target[-1].isdecimal() else r"(?!\w)"
-            return rf"(?<!\d)(?<!\d[.,:/]){re.escape(self.target)}{end}"
+            return _number_pattern(re.escape(self.target), ends_in_digit=self.target[-1].isdecimal())
         if self.kind == "term":
             first = self.target[0]
             either = f"[{re.escape(first)}{re.escape(first.upper())}]" if first.islower() else re.escape(first)
             return whole_word(self.target, either + re.escape(self.target[1:]))
         return re.escape(self.target)
+
+
+def _number_pattern(number: str, ends_in_digit: bool = True) -> str:
+    """A number that is no part of a longer one."""
+    end = r"(?!\d|[.,:/]\d)" if ends_in_digit else r"(?!\w)"
+    return rf"(?<!\d)(?<!\d[.,:/]){number}{end}"
 
 
 Parts = list["str | Span"]
@@ -154,8 +176,34 @@ def lacking(text: str, wanted: Sequence[Span], spans: Sequence[Span]) -> list[Sp
         may_be_part = span.is_soft or span.target in held
         by_target.setdefault((may_be_part, -len(span.target), span.is_soft, span.target), []).append(span)
     lost: set[Span] = set()
-    for _, same in sorted(by_target.items()):
-        text, found = same[0].taken_from(text, len(same))
-        if found < len(same):
-            lost.update(same)
+    for _, alike in groupby(sorted(by_target.items()), key=lambda item: item[0][:3]):
+        groups = [same for _, same in alike]
+        plain = {same[0].target: len(same) for same in groups if same[0].is_plain_number}
+        text, numbers = _numbers_taken_from(text, plain)
+        for same in groups:
+            found = numbers[same[0].target]
+            if not same[0].is_plain_number:
+                text, found = same[0].taken_from(text, len(same))
+            if found < len(same):
+                lost.update(same)
     return [span for span in dict.fromkeys(wanted) if span in lost]
+
+
+def _numbers_taken_from(text: str, counts: Mapping[str, int]) -> tuple[str, Counter[str]]:
+    """`Span.taken_from` of plain numbers, all as long as one another, in one pass: a line may have thousands of them.
+
+    Args:
+        counts: by number, how often it is taken at most.
+    """
+    taken = Counter[str]()
+
+    def blank(match: re.Match[str]) -> str:
+        number = match[0]
+        if taken[number] >= counts.get(number, 0):
+            return number
+        taken[number] += 1
+        return " "
+
+    if counts:
+        text = re.sub(_number_pattern(rf"\d{{{len(next(iter(counts)))}}}"), blank, text)
+    return text, taken
