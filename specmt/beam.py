@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -105,23 +105,25 @@ class _Search:
 
 def beam_search(
     engine: AnyEngine, requests: Sequence[Request], beam: int, length_penalty: float
-) -> list[list[Hypothesis]]:
-    """For each request, its (at most `beam`) best hypotheses, best first."""
+) -> Iterator[list[Hypothesis]]:
+    """For each request, as its search ends, its (at most `beam`) best hypotheses, best first."""
+
+    def score(hypothesis: Hypothesis) -> float:
+        return length_normalised(hypothesis.log_prob, len(hypothesis.ids), length_penalty)
+
     search = _Search(requests, beam)
     rows = engine.encode([request.source_ids for request in requests])
     rows = engine.select(rows, np.repeat(np.arange(len(requests)), beam))
     while search.live:
         candidates = step(engine, rows, search.last_ids, beta=2 * beam)
+        going = search.live
         staying = search.advance(candidates.ids[:, 0], candidates.log_probs[:, 0])
+        for number in sorted(set(going).difference(search.live)):
+            yield sorted(search.ended[number], key=score, reverse=True)
         if not search.live:
-            break
+            return
         parents = search.parents
         if len(parents) < len(candidates.ids):
             rows = engine.select(rows, (staying[:, None] * beam + np.arange(beam)).ravel())
             parents = parents - np.repeat(staying - np.arange(len(staying)), beam) * beam
         rows = engine.reorder(rows, parents)
-
-    def score(hypothesis: Hypothesis) -> float:
-        return length_normalised(hypothesis.log_prob, len(hypothesis.ids), length_penalty)
-
-    return [sorted(ended, key=score, reverse=True) for ended in search.ended]

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from scripted import beams
 from torch import Tensor
 
-from specmt.beam import beam_search
 from specmt.conversion import Conversion, convert
 from specmt.decoding import Greedy, Request, RequestQueue, decode
 from specmt.engines.base import AnyEngine
@@ -185,7 +185,7 @@ def assert_fairseqs_tokens(foreign: Foreign, bundle: Path) -> None:
     greedy = {one.request.index: one for one in decode(engine, RequestQueue(asked, 7), Greedy(), 7)}
     for index, ((tokens, _),) in enumerate(foreign.generated(sources, 1)):
         assert greedy[index].ids[: LIMIT - 1] == tokens[: LIMIT - 1]
-    found_by_beam = beam_search(engine, asked, 4, 1.0)
+    found_by_beam = beams(engine, asked, 4, 1.0)
     for ours, theirs in zip(found_by_beam, foreign.generated(sources, 4), strict=True):
         if all(len(one.ids) < LIMIT for one in ours):
             assert [one.ids for one in ours] == [tokens for tokens, _ in theirs]

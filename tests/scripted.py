@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from specmt.beam import beam_search
 from specmt.bundle import DecodingDefaults
 from specmt.decoding import Hypothesis, Request, Strategy, decode
 from specmt.engines.base import AnyEngine, Candidates, FloatArray, IntArray, Lattice, Size
@@ -249,6 +250,12 @@ def decoded(
     by_index = {hypothesis.request.index: hypothesis for hypothesis in hypotheses}
     assert len(by_index) == len(hypotheses), "each request is answered once"
     return by_index
+
+
+def beams(engine: AnyEngine, requests: Sequence[Request], beam: int, length_penalty: float) -> list[list[Hypothesis]]:
+    """What beam search finds for each request, in their order."""
+    found = {one[0].request.index: one for one in beam_search(engine, requests, beam, length_penalty)}
+    return [found[request.index] for request in requests]
 
 
 def _hash(first: Sequence[int], second: Sequence[int]) -> int:

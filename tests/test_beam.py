@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted import FIRST_PIECE_ID, ScriptedEngine, TableEngine, decoded
+from scripted import FIRST_PIECE_ID, ScriptedEngine, TableEngine, beams, decoded
 
 from specmt.beam import beam_search
 from specmt.decoding import Greedy, Hypothesis, Iteration, Request, length_normalised
@@ -47,7 +47,7 @@ def request(*ids: int, max_tokens: int, index: int = 0) -> Request:
 
 
 def search(engine: ScriptedEngine, asked: Request, beam: int, length_penalty: float) -> list[Scored]:
-    (hypotheses,) = beam_search(engine, [asked], beam, length_penalty)
+    (hypotheses,) = beams(engine, [asked], beam, length_penalty)
     return scored(hypotheses)
 
 
@@ -132,20 +132,29 @@ def test_at_the_limit_the_best_prefixes_end_without_end_of_sentence() -> None:
 
 
 def test_a_hypothesis_counts_one_iteration_a_token() -> None:
-    ((best, *_),) = beam_search(TableEngine(table=SHORT_OR_LONG), [request(A, max_tokens=9)], 2, 1.0)
+    ((best, *_),) = beams(TableEngine(table=SHORT_OR_LONG), [request(A, max_tokens=9)], 2, 1.0)
     assert best.iterations == [Iteration(0, 0, (A,)), Iteration(0, 0, (EOS_ID,))]
 
 
 def test_the_search_ends_with_the_last_place_taken() -> None:
     engine = TableEngine(table=SHORT_OR_LONG)
-    beam_search(engine, [request(A, max_tokens=9)], 2, 1.0)
+    beams(engine, [request(A, max_tokens=9)], 2, 1.0)
     assert engine.calls == [("encode", 1), ("verify", 2), ("verify", 2)]
+
+
+def test_a_sentence_is_given_out_when_its_search_ends() -> None:
+    engine = TableEngine(table=SHORT_OR_LONG)
+    asked = [request(A, max_tokens=limit, index=index) for index, limit in enumerate((9, 1))]
+    searching = beam_search(engine, asked, 2, 1.0)
+    assert next(searching)[0].request.index == 1
+    assert engine.calls == [("encode", 2), ("verify", 4)], "the other has not gone on yet"
+    assert [found[0].request.index for found in searching] == [0]
 
 
 def test_a_sentence_that_is_done_leaves_the_batch() -> None:
     engine = TableEngine(table=SHORT_OR_LONG)
     asked = [request(A, max_tokens=limit, index=index) for index, limit in enumerate((1, 9, 1))]
-    beam_search(engine, asked, 2, 1.0)
+    beams(engine, asked, 2, 1.0)
     assert engine.calls == [("encode", 3), ("verify", 6), ("verify", 2)]
 
 
@@ -210,7 +219,7 @@ def test_any_beam_finds_what_a_plain_beam_search_finds(
 def test_sentences_searched_together_find_what_each_finds_alone(seed: int, beam: int, limits: list[int]) -> None:
     engine = RandomEngine(seed=seed)
     asked = [request(A, *[B] * index, max_tokens=limit, index=index) for index, limit in enumerate(limits)]
-    together = beam_search(engine, asked, beam, 1.0)
+    together = beams(engine, asked, beam, 1.0)
     assert [scored(hypotheses) for hypotheses in together] == [search(engine, one, beam, 1.0) for one in asked]
     indices = [[hypothesis.request.index for hypothesis in found] for found in together]
     assert indices == [[index] * len(found) for index, found in enumerate(together)]
@@ -221,7 +230,7 @@ def test_a_beam_of_1_is_greedy(seed: int, max_tokens: int) -> None:
     engine = RandomEngine(seed=seed)
     asked = [request(A, *[C] * index, max_tokens=max_tokens, index=index) for index in range(4)]
     greedy = decoded(engine, asked, Greedy(), batch_size=4)
-    assert [[one.ids for one in found] for found in beam_search(engine, asked, 1, 1.0)] == [
+    assert [[one.ids for one in found] for found in beams(engine, asked, 1, 1.0)] == [
         [greedy[index].ids] for index in range(4)
     ]
 

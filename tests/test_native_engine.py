@@ -15,9 +15,9 @@ import pytest
 import safetensors
 from cpu_pair import ARCHITECTURE, FOREIGN, MARIAN, WIDE, Queue, decoded, sentences, write_pair
 from safetensors.numpy import save_file
+from scripted import beams
 
 from specmt.architecture import Architecture
-from specmt.beam import beam_search
 from specmt.bundle import WEIGHTS
 from specmt.decoding import Greedy, Request, Speculative, Strategy, decode
 from specmt.engines import native_engine
@@ -183,8 +183,8 @@ def test_processors_without_the_newest_instructions_compute_the_same_bits(
 def test_beams_are_the_same_alone_and_among_others(folder: Path) -> None:
     engine = NativeEngine(ARCHITECTURE, folder)
     requests = [Request(index, source, 20) for index, source in enumerate(sentences([5, 9, 14, 3]))]
-    together = beam_search(engine, requests, 4, 1.0)
-    alone = [beam_search(engine, [request], 4, 1.0)[0] for request in requests]
+    together = beams(engine, requests, 4, 1.0)
+    alone = [beams(engine, [request], 4, 1.0)[0] for request in requests]
     assert [[found.ids for found in beams] for beams in together] == [[found.ids for found in beams] for beams in alone]
 
 

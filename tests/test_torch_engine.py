@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import torch
 from pairs import fairseq_verifier, random_weights
-from scripted import decoded
+from scripted import beams, decoded
 from torch_pair import CLOSE, PAIR, REAL_IDS, SEED, assert_close, read, sentences, targets
 
-from specmt.beam import beam_search
 from specmt.decoding import Greedy, Hypothesis, Request, Speculative, Strategy
 from specmt.engines.base import Candidates, IntArray, Lattice, step
 from specmt.engines.torch_engine import TorchEngine, TorchRows
@@ -228,7 +227,7 @@ def test_a_source_of_one_token_can_be_the_first(bf16: bool) -> None:
     assert_close(*(read(engine, engine.encode([[EOS_ID]]), targets(1, 1), 1) for engine in (fresh, used)))
 
 
-@pytest.mark.parametrize("device", ["gpu", "", "cuda:99", "cpu:x", "tpu"])
+@pytest.mark.parametrize("device", ["gpu", "", "cuda:99", "cpu:x", "tpu", "meta"])
 def test_an_unknown_device_is_one_line(device: str) -> None:
     with pytest.raises(EngineError) as caught:
         TorchEngine(PAIR, random_weights(PAIR), device)
@@ -324,7 +323,7 @@ def test_beam_search_finds_what_fairseqs_generator_finds(engine: TorchEngine, le
     )
     asked = [Request(index, source, limit) for index, source in enumerate(sentences(30))]
     compared = 0
-    for request, found in zip(asked, beam_search(engine, asked, beam, length_penalty), strict=True):
+    for request, found in zip(asked, beams(engine, asked, beam, length_penalty), strict=True):
         if any(len(one.ids) == limit for one in found):
             continue
         source = torch.tensor([request.source_ids])
