@@ -54,15 +54,17 @@ def translated(
 ) -> Part:
     """A segment with the best `count` of its hypotheses as text; what says nothing only where none says anything."""
     symbols = _symbols(segment, vocabulary)
-    renderings = (
-        _rendered(hypothesis, symbols, length_penalty, vocabulary, _as_it_is(segment)) for hypothesis in hypotheses
+    ways = (
+        (hypothesis, _rendered(hypothesis, symbols, length_penalty, vocabulary, _as_it_is(segment)))
+        for hypothesis in hypotheses
     )
-    first = next(renderings)
-    said = (rendered for rendered in chain([first], renderings) if LineWarning.EMPTY not in rendered.warnings)
-    best = hypotheses[0]
+    first = next(ways)
+    said = (way for way in chain([first], ways) if LineWarning.EMPTY not in way[1].warnings)
+    chosen = list(islice(said, count)) or [first]
+    best = chosen[0][0]
     return Part(
         segment,
-        tuple(islice(said, count)) or (first,),
+        tuple(rendered for _, rendered in chosen),
         tuple(best.iterations),
         best.replay if best.replay.replays else None,
     )
@@ -87,6 +89,7 @@ def _rendered(
     if guarded and (unknown := kept.count(UNK_ID)):
         text = vocabulary.decode_with(kept, symbols)
         warnings.append(LineWarning.UNKNOWN_COPIED if unknown <= len(symbols) else LineWarning.UNKNOWN_DROPPED)
+        kept = _without_surplus(kept, len(symbols))
     else:
         text = vocabulary.decode(kept)
     if guarded and not text.strip():
@@ -95,6 +98,16 @@ def _rendered(
     score = length_normalised(hypothesis.log_prob, len(ids), length_penalty)
     words = tuple(kept[:-1] if kept[-1:] == [EOS_ID] else kept)
     return Rendered(text, score, tuple(ids), tuple(hypothesis.token_log_probs), tuple(warnings), words)
+
+
+def _without_surplus(ids: Sequence[int], symbols: int) -> list[int]:
+    """Ids without the `<unk>` behind the first so many."""
+    kept = list[int]()
+    for id_ in ids:
+        symbols -= id_ == UNK_ID
+        if id_ != UNK_ID or symbols >= 0:
+            kept.append(id_)
+    return kept
 
 
 def join(parts: Sequence[Part], count: int) -> list[Rendered]:

@@ -99,6 +99,11 @@ def _terminated(signal_number: int, frame: object) -> NoReturn:
     raise SystemExit(128 + signal_number)
 
 
+_LESS_MEMORY = {
+    "translate": ": lower --batch-size, --max-batch-tokens, --beam or --threads",
+    "eval": ": lower --batch-size, the beam or --threads",
+    "train": ": shorten what is too long, or lower batch_tokens",
+}
 _NO_MEMORY = re.compile("out of memory|can't allocate memory|can't start new thread")
 """What torch and Python say when there is none: in a `RuntimeError`."""
 _WHERE_TEXT_BELONGS = {
@@ -107,20 +112,24 @@ _WHERE_TEXT_BELONGS = {
 }
 
 
+def _asked_for() -> str:
+    """The command, if it is known yet."""
+    return next((word for word in sys.argv[1:] if word in _COMMANDS), "")
+
+
 def _one_line(error: BaseException) -> tuple[str, int]:
     """What to say of an error, and the exit code."""
     if isinstance(error, SpecmtError):
         return str(error), error.exit_code
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
-        return "not enough memory: lower --batch-size, --max-batch-tokens or --threads", 1
+        return f"not enough memory{_LESS_MEMORY.get(_asked_for(), '')}", 1
     if isinstance(error, OSError):
         path = error.filename2 or error.filename  # of two, the second is the one that is written
         return f"{path}: {reason(error)}" if path else reason(error), 1
     # typer carries its own copy of click, or uses the one that is installed: its errors have no class to import.
     if callable(message := getattr(error, "format_message", None)):
         text = str(message())  # none where the help was shown instead
-        asked = sys.argv[1] if sys.argv[1:2] and sys.argv[1] in _COMMANDS else ""
-        command = getattr(getattr(error, "ctx", None), "command_path", f"specmt {asked}".strip())
+        command = getattr(getattr(error, "ctx", None), "command_path", f"specmt {_asked_for()}".strip())
         if "unexpected extra argument" in text:
             text += _WHERE_TEXT_BELONGS.get(command.split()[-1], "")
         return text and f"{text} (see {command} --help)", int(getattr(error, "exit_code", 2))

@@ -9,6 +9,9 @@ from typing import Any
 from specmt.bundle import MANIFEST, load_bundle
 from specmt.guards import printable
 
+_DEEPEST = 8
+"""Levels of scores in a manifest that are shown."""
+
 
 def describe(path: Path) -> dict[str, Any]:
     """A bundle as one JSON object; sizes in bytes. Reads every file, and compares its digest.
@@ -74,13 +77,15 @@ def as_text(described: dict[str, Any]) -> str:
     return "".join(f"{printable(f'{name:<{width}}  {value}')}\n" for name, value in facts.items())
 
 
-def _scores(scores: object) -> str:
+def _scores(scores: object, depth: int = 0) -> str:
     """Scores by strategy, or plain ones."""
     if not isinstance(scores, dict):
         return str(scores)
+    if depth > _DEEPEST:
+        return "…"
     if not any(isinstance(value, dict) for value in scores.values()):
         return ", ".join(f"{name} {_number(value)}" for name, value in scores.items() if "signature" not in name)
-    return "; ".join(f"{name}: {_scores(value)}" for name, value in scores.items())
+    return "; ".join(f"{name}: {_scores(value, depth + 1)}" for name, value in scores.items())
 
 
 def _number(value: object) -> str:

@@ -61,4 +61,4 @@ class LineAligner:
             places = [place for place, word in enumerate(words) for id_ in self.vocabulary.encode(word) if starts(id_)]
             if len(places) == counted:
                 return places
-        return range(counted)
+        return [min(word, max(len(words) - 1, 0)) for word in range(counted)]

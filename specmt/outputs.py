@@ -227,6 +227,8 @@ def _begun(path: Path, beside: Path, options: Mapping[str, Any], source: Path | 
     try:
         before = json.loads(beside.read_text(encoding="utf-8"))
         options_before, input_before = dict(before["options"]), before["input"]
+        if input_before is not None:
+            input_before = {"bytes": int(input_before["bytes"]), "sha256": str(input_before["sha256"])}
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(f"{beside}: damaged; remove it and {path.name} to begin anew") from None
     for key in sorted(options_before.keys() | now["options"].keys(), key=lambda key: (key != "strategy", key)):

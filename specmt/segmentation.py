@@ -58,6 +58,8 @@ class Segmenter:
                     segments[-1] = replace(segments[-1], glue=_glue(segments[-1].glue + before))
                 if ids:
                     segments.append(Segment(stripped, ids, glue=_glue(behind)))
+                elif segments:
+                    segments[-1] = replace(segments[-1], glue=_glue(segments[-1].glue + behind))
         return segments
 
     def _sentences(self, line: str) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from specmt.bundle import DecodingDefaults
@@ -15,6 +14,10 @@ REPLAY_WINDOW = 16
 REPLAY_GROUP = 8
 MOST_REPLAYED = 16_384
 """Positions of a pass of fixed shape: more gain nothing, and such a pass takes memory and cannot be interrupted."""
+_MOST_BEAM = 1000
+"""Hypotheses of a sentence; more are of no use, and a step takes seconds."""
+_MOST_TAU = 1e6
+"""Nats, by which no two log-probabilities differ."""
 _MOST_LENGTH_PENALTY = 10
 """Beyond, powers of lengths are no numbers any more; what is used lies between 0 and 2."""
 
@@ -77,22 +80,9 @@ class DecodingSettings:
         Raises:
             UsageError: settings that contradict one another or that the engine cannot do.
         """
-        if self.strategy not in {"spec", "replay", "ar"}:
-            raise UsageError(f"--strategy: {self.strategy!r} is none of spec, replay, ar")
-        if min(self.replay_window, self.replay_group) < 1:
-            raise UsageError("--replay-window and --replay-group are at least 1")
-        if self.replay_window * self.replay_group > MOST_REPLAYED:
-            raise UsageError(f"--replay-window times --replay-group: at most {MOST_REPLAYED:,} positions a pass")
+        self._check_ranges()
         if self.reproducible and self.beam > 1:
             raise UsageError("--reproducible: not with --beam")
-        if min(self.beta, self.beam, self.n_best) < 1 or not 0 <= self.tau < math.inf:
-            raise UsageError("--beta, --beam and --n-best are at least 1, and --tau is a number, not negative")
-        if self.max_source_tokens is not None and self.max_source_tokens < 1:
-            raise UsageError("--max-source-tokens is at least 1")
-        if not abs(self.length_penalty) <= _MOST_LENGTH_PENALTY:
-            raise UsageError(
-                f"--length-penalty: {self.length_penalty} is not from -{_MOST_LENGTH_PENALTY} to {_MOST_LENGTH_PENALTY}"
-            )
         if self.strategy != "ar" and (self.beam > 1 or self.n_best > 1):
             raise UsageError(
                 "--beam and --n-best need --strategy ar: speculation and replay keep one hypothesis a sentence"
@@ -104,3 +94,22 @@ class DecodingSettings:
         if self.strategy == "spec" and not 1 <= self.draft_length <= engine.max_draft_length:
             raise UsageError(f"--draft-length: this model drafts 1 to {engine.max_draft_length} tokens")
         return self
+
+    def _check_ranges(self) -> None:
+        """Raise a `UsageError` for a value that makes no sense by itself."""
+        if self.strategy not in {"spec", "replay", "ar"}:
+            raise UsageError(f"--strategy: {self.strategy!r} is none of spec, replay, ar")
+        if min(self.replay_window, self.replay_group) < 1:
+            raise UsageError("--replay-window and --replay-group are at least 1")
+        if self.replay_window * self.replay_group > MOST_REPLAYED:
+            raise UsageError(f"--replay-window times --replay-group: at most {MOST_REPLAYED:,} positions a pass")
+        if min(self.beta, self.beam, self.n_best) < 1 or not 0 <= self.tau <= _MOST_TAU:
+            raise UsageError("--beta, --beam and --n-best are at least 1, and --tau is a number of nats, not negative")
+        if self.beam > _MOST_BEAM:
+            raise UsageError(f"--beam: at most {_MOST_BEAM:,} hypotheses a sentence")
+        if self.max_source_tokens is not None and self.max_source_tokens < 1:
+            raise UsageError("--max-source-tokens is at least 1")
+        if not abs(self.length_penalty) <= _MOST_LENGTH_PENALTY:
+            raise UsageError(
+                f"--length-penalty: {self.length_penalty} is not from -{_MOST_LENGTH_PENALTY} to {_MOST_LENGTH_PENALTY}"
+            )

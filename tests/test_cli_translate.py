@@ -313,7 +313,7 @@ def test_too_little_memory_is_one_line_and_what_was_done_is_kept(kilobytes: int)
         done = run.communicate(SAMPLE * 400)
         assert (first, run.returncode) == (b"A dog.\n", 1)
         assert done[0] == b"" or done[0].endswith(b"\n")  # what came in before the rest may have gone through
-        assert done[1] == b"specmt: not enough memory: lower --batch-size, --max-batch-tokens or --threads\n"
+        assert done[1] == b"specmt: not enough memory: lower --batch-size, --max-batch-tokens, --beam or --threads\n"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import DEFAULTS, SENTENCES, ScriptedEngine, by_position, scripted_translator, tiny_vocabulary
 
+from specmt.assembly import translated
+from specmt.decoding import Hypothesis, Iteration, Request
 from specmt.guards import (
     ALLOWED_REPEATS,
     END_RUN,
@@ -22,6 +24,7 @@ from specmt.guards import (
     runaway_length,
     without_repeats,
 )
+from specmt.segmentation import Segment
 from specmt.settings import DecodingSettings
 from specmt.translation import Translation
 from specmt.vocabulary import EOS_ID, UNK_ID
@@ -208,6 +211,17 @@ def test_where_the_model_says_nothing_the_source_stands() -> None:
     assert translate(engine, SENTENCES[0], replace(STRICT, guards=False)).text == ""
 
 
+def test_what_is_counted_is_of_the_hypothesis_that_says_something() -> None:
+    said = tiny_vocabulary().encode(SENTENCES[1])
+    silent, saying = (
+        Hypothesis(Request(0, [9], 9, source_repeats=1), ids, 0.0, [Iteration(0, 0, (id_,)) for id_ in ids])
+        for ids in ([EOS_ID], [*said, EOS_ID])
+    )
+    part = translated(Segment("ein", [9]), [silent, saying], 1, 1.0, tiny_vocabulary())
+    assert part.renderings[0].text == SENTENCES[1]
+    assert len(part.iterations) == len(said) + 1
+
+
 def test_unknown_symbols_are_copied_in_order_and_reported() -> None:
     line = "Ein Mann 😀 spielt ☃ gern"
     translation = translate(UnknownEngine(unknown=(1, 3)), line)
@@ -220,6 +234,7 @@ def test_more_unknown_symbols_than_the_source_has_are_left_out_and_reported() ->
     translation = translate(UnknownEngine(unknown=(0, 1, 2)), "Ein 😀 Mann")
     assert translation.text.count("😀") == 1 and "⁇" not in translation.text
     assert translation.warnings == (LineWarning.UNKNOWN_DROPPED,)
+    assert translation.ids.count(UNK_ID) == 3
 
 
 def test_what_is_copied_never_breaks_a_line() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import stat
 import tempfile
@@ -135,6 +136,16 @@ def test_other_options_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"with strategy ar, this run has spec"):
         resume(target, ["b\n"], options={**OPTIONS, "strategy": "spec", "beta": 3})
     assert target.read_bytes() == b"a\n"
+
+
+@pytest.mark.parametrize("changed", [{"bytes": "x", "sha256": "y"}, {"sha256": "y"}, [1], "x"], ids=str)
+def test_what_was_begun_from_a_damaged_input_is_said_to_be_damaged(tmp_path: Path, changed: object) -> None:
+    source, target, beside = tmp_path / "in.de", tmp_path / "out.en", tmp_path / ".out.en.resume"
+    source.write_bytes(b"1\n2\n")
+    resume(target, ["a\n"], source=source)
+    beside.write_text(json.dumps({**json.loads(beside.read_text()), "input": changed}))
+    with pytest.raises(InputError, match=r"\.out\.en\.resume: damaged; remove it and out\.en"):
+        resume(target, ["b\n"], source=source)
 
 
 def test_a_file_that_was_not_begun_so_is_refused_and_kept(tmp_path: Path) -> None:

@@ -11,11 +11,14 @@ from protecting import Model, Words, keeps_carriers, stream_of, translated
 from scripted import DEFAULTS, SENTENCES, ScriptedEngine, scripted_translator, tiny_vocabulary
 
 from specmt.alignment import Aligner, Pairs, _word_of_each
+from specmt.assembly import Part, Rendered
 from specmt.decoding import Iteration, ReplayCounts
 from specmt.errors import UsageError
 from specmt.guards import LineWarning
 from specmt.inputs import jsonl_parser
+from specmt.line_alignment import LineAligner
 from specmt.protection.protection import Protection
+from specmt.segmentation import Segment
 from specmt.settings import DecodingSettings
 from specmt.translation import Alternative, Translation
 from specmt.translator import Splitting, Translator
@@ -241,3 +244,11 @@ def test_finished_texts_are_aligned_by_sentences_where_both_have_as_many(
 )
 def test_pairs_count_the_words_between_white_space_whatever_normalising_makes_of_them(line: str, pairs: Pairs) -> None:
     assert aligned(line, Saying("Mann", "a b c d"), Diagonal()).alignment == pairs
+
+
+def test_pairs_name_no_word_that_the_translation_has_not() -> None:
+    """An id may begin a word of which the text has nothing."""
+    ids = tuple(tiny_vocabulary().encode("ein mann"))
+    rendered = Rendered("ein", 0.0, kept_ids=ids)
+    part = Part(Segment("ein mann", ids), (rendered,))
+    assert LineAligner(Diagonal(), tiny_vocabulary(), None).parts([part], rendered) == ((0, 0), (1, 0))

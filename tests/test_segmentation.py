@@ -102,6 +102,12 @@ def test_blank_lines_between_paragraphs_stay() -> None:
     assert (first.text, first.glue, second.text) == ("Ein Satz.", "\n\n\n", "Zwei.")
 
 
+def test_lines_without_tokens_leave_their_line_feeds() -> None:
+    encode = lambda text: letters(text.replace("\u200b", ""))  # noqa: E731
+    first, second = Segmenter("de", encode, 100).split("\u200b\nEin Satz.\n\u200b\n\u200b\nZwei.\n\u200b")
+    assert (first.text, first.glue, second.text) == ("Ein Satz.", "\n\n\n", "Zwei.")
+
+
 def test_glue_is_what_stood_between() -> None:
     segments = Segmenter("de", letters, 4).split("abcdef\ngh ij")
     assert segments == [

@@ -108,6 +108,8 @@ def test_settings_that_contradict_one_another_are_usage_errors(changes: dict[str
         {"tau": -0.5},
         {"tau": float("nan")},
         {"tau": float("inf")},  # JSON could not say it
+        {"tau": 1e39},  # no float32 could
+        {"strategy": "ar", "beam": 1001},
         {"strategy": "ar", "beam": 0},
         {"strategy": "ar", "n_best": 0},
         {"length_penalty": float("nan")},

@@ -49,7 +49,7 @@ class TorchEngine:
         """
         try:
             self._device = torch.device(device)
-            torch.empty(0, device=self._device)
+            torch.empty(1, device=self._device).item()  # which no device but a real one can
         except (RuntimeError, AssertionError):
             raise EngineError(f"no device {device!r} on this machine") from None
         self.architecture = architecture
