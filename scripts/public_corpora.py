@@ -11,6 +11,7 @@ import tarfile
 import urllib.error
 import urllib.request
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,14 +90,22 @@ def check_download(file: PublicFile, data: bytes, lock: Path) -> None:
     md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
     if file.md5 is not None and md5 != file.md5:
         raise FetchError(f"{file.url}: MD5 is {md5}, published is {file.md5}")
-    if file.url.endswith(".zip") and not zipfile.is_zipfile(io.BytesIO(data)):
-        raise FetchError(f"{file.url}: what came is not a zip archive")
+    if file.url.endswith(".zip") and not _is_whole_zip(data):
+        raise FetchError(f"{file.url}: what came is not a zip archive, or damaged")
     recorded: dict[str, str] = json.loads(lock.read_text(encoding="utf-8")) if lock.is_file() else {}
     found = hashlib.sha256(data).hexdigest()
     if recorded.setdefault(file.url, found) != found:
         raise FetchError(f"{file.url}: SHA-256 is {found[:16]}…, but {lock} has {recorded[file.url][:16]}…")
     with atomically(lock) as stream:
         stream.write((json.dumps(recorded, indent=2, sort_keys=True) + "\n").encode())
+
+
+def _is_whole_zip(data: bytes) -> bool:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return archive.testzip() is None
+    except (zipfile.BadZipFile, zlib.error, EOFError):
+        return False
 
 
 def download_multi30k(folder: Path) -> list[Pair]:

@@ -6,15 +6,33 @@ import gzip
 import io
 import lzma
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from specmt.errors import InputError, reason
 
 T = TypeVar("T")
 
-_OPENERS: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open}
+
+def _unxz(data: bytes) -> bytes:
+    """All streams of an archive; Python's own reader drops what follows the first one where its head is damaged.
+
+    Raises:
+        EOFError: it is cut off.
+        lzma.LZMAError: it is damaged.
+    """
+    parts: list[bytes] = []
+    while data or not parts:
+        stream = lzma.LZMADecompressor()
+        parts.append(stream.decompress(data))
+        if not stream.eof:
+            raise EOFError("the archive ends before its end-of-stream marker")
+        data = stream.unused_data.lstrip(b"\0")  # padding between streams
+    return b"".join(parts)
+
+
+_UNPACKERS: dict[str, Callable[[bytes], bytes]] = {".xz": _unxz, ".gz": gzip.decompress}
 _NOT_OPENED = {".bz2", ".zip", ".zst"}
 """Archives that would be read as text."""
 
@@ -33,10 +51,11 @@ def read_lines(path: Path) -> list[str]:
         InputError: no such file, a damaged archive, one of another kind, or bytes that are not UTF-8; names the line.
     """
     if path.suffix in _NOT_OPENED:
-        raise InputError(f"{path}: {path.suffix} is not supported; {' and '.join(_OPENERS)} are")
+        raise InputError(f"{path}: {path.suffix} is not supported; {' and '.join(_UNPACKERS)} are")
     try:
-        with _OPENERS.get(path.suffix, open)(path, "rb") as stream:
-            data: bytes = stream.read()
+        data = path.read_bytes()
+        if unpack := _UNPACKERS.get(path.suffix):
+            data = unpack(data)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except OSError as error:
@@ -102,7 +121,7 @@ def corpus_files(path: Path, source_language: str, target_language: str) -> tupl
 
 
 def _side(path: Path, language: str) -> Path:
-    files = [Path(f"{path}.{language}{archive}") for archive in ("", *_OPENERS)]
+    files = [Path(f"{path}.{language}{archive}") for archive in ("", *_UNPACKERS)]
     return next(filter(Path.is_file, files), files[0])
 
 

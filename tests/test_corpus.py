@@ -118,6 +118,9 @@ XZIPPED, GZIPPED = lzma.compress(WHOLE), gzip.compress(WHOLE, mtime=0)
         ("text.gz", b"not compressed\n"),
         ("flipped.xz", XZIPPED[:300] + b"\x55\xaa" + XZIPPED[302:]),
         ("flipped.gz", GZIPPED[:300] + b"\x55\xaa" + GZIPPED[302:]),
+        ("none.xz", b""),
+        ("second.xz", XZIPPED + b"not compressed\n"),
+        ("second_head.xz", XZIPPED + b"\xfd7zXX" + XZIPPED[5:]),
         ("header.gz", GZIPPED[:10] + b"\xff" * 40),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -126,6 +129,11 @@ def test_a_damaged_archive_is_one_line_that_names_it(folder: Path, name: str, da
     found = message(written(folder / name, data))
     assert found.startswith(f"{name}: cannot be read: ")
     assert "\n" not in found
+
+
+def test_archives_may_stand_one_behind_the_other(folder: Path) -> None:
+    for name, data in (("two.xz", XZIPPED + bytes(8) + XZIPPED), ("two.gz", GZIPPED * 2)):
+        assert read_lines(written(folder / name, data)) == (WHOLE * 2).decode().splitlines()
 
 
 @pytest.mark.parametrize(

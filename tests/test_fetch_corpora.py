@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import lzma
 import zipfile
@@ -290,6 +291,16 @@ def test_a_download_that_changed_since_the_first_one_is_refused(tmp_path: Path) 
 def test_an_error_page_in_place_of_an_archive_is_not_recorded(tmp_path: Path) -> None:
     with pytest.raises(FetchError, match="not a zip archive"):
         public_corpora.check_download(PublicFile("https://example.org/de-en.txt.zip"), b"<html>", tmp_path / "lock")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_archive_is_not_recorded(tmp_path: Path) -> None:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("Tatoeba.de-en.de", "Ein Hund.")
+    damaged = content.getvalue().replace(b"Hund", b"Huhn")
+    with pytest.raises(FetchError, match="or damaged"):
+        public_corpora.check_download(PublicFile("https://example.org/de-en.txt.zip"), damaged, tmp_path / "lock")
     assert list(tmp_path.iterdir()) == []
 
 
