@@ -207,7 +207,7 @@ class RuntimeConfig:
     """Cores used; at most those that there are."""
     bf16: bool = False
     """bfloat16 autocast: about twice as fast from width 256 up on processors that have it, slower below."""
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
 
     @property
     def cores(self) -> int:

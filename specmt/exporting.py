@@ -18,6 +18,8 @@ from specmt.weights import dequantised, read_stored
 
 CALIBRATION_SENTENCES = 200
 """Sentences whose activations fix the scales of the 8-bit engine."""
+_CALIBRATION_TOKENS = 200
+"""That are read of each: translation splits what is longer than a model has seen, and attention takes their square."""
 
 
 def read_calibration(path: Path) -> list[str]:
@@ -34,7 +36,7 @@ def read_calibration(path: Path) -> list[str]:
 
 
 def calibration_sources(vocabulary: AnyVocabulary, lines: Sequence[str]) -> list[list[int]]:
-    """Ids with end-of-sentence of sentences spread evenly over the lines that are not blank.
+    """Ids with end-of-sentence of sentences spread evenly over the lines that are not blank; of long ones the start.
 
     Raises:
         InputError: all lines are blank.
@@ -42,7 +44,7 @@ def calibration_sources(vocabulary: AnyVocabulary, lines: Sequence[str]) -> list
     full = [ids for line in lines if (ids := vocabulary.encode(line))]
     if not full:
         raise InputError("calibration needs text, and there is none")
-    return [[*ids, EOS_ID] for ids in evenly_spread(full, CALIBRATION_SENTENCES)]
+    return [[*ids[:_CALIBRATION_TOKENS], EOS_ID] for ids in evenly_spread(full, CALIBRATION_SENTENCES)]
 
 
 def write_cpu_files(folder: Path, architecture: Architecture, sources: Sequence[Sequence[int]]) -> str | None:

@@ -90,19 +90,22 @@ class Stage:
             why = "inputs have changed" if changed else "restarted"
             announce(f"{self.name}: {why}; what stood there is now {move_aside(self.folder)}")
         announce(f"{self.name}: {'goes on' if self.folder.exists() else 'begins'}")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self._seal, {"fingerprint": fingerprint})
         try:
-            self.run()
+            self._run(fingerprint)
         except OSError as error:
             if error.errno not in _NO_ROOM or error.filename:
                 raise
             raise TrainingError(f"{self.folder}: cannot be written: {reason(error)}") from error
+        announce(f"{self.name}: done")
+
+    def _run(self, fingerprint: str) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(self._seal, {"fingerprint": fingerprint})
+        self.run()
         missing = [name for name in self.outputs if not (self.folder / name).is_file()]
         if missing:
             raise TrainingError(f"stage {self.name} did not write {', '.join(missing)}")
         write_json(self._seal, {"fingerprint": fingerprint, "outputs": self._output_digests()})
-        announce(f"{self.name}: done")
 
     @property
     def _seal(self) -> Path:

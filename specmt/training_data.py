@@ -16,7 +16,8 @@ from specmt.corpus import Pair
 from specmt.engines.base import IntArray
 from specmt.errors import InputError, TrainingError
 from specmt.fairseq_backend import binarise
-from specmt.vocabulary import AnyVocabulary, Vocabulary, required_pieces, train_vocabulary
+from specmt.files import atomic_path
+from specmt.vocabulary import AnyVocabulary, Vocabulary, normalised, required_pieces, train_vocabulary
 
 Ids = list[int]
 Encoded = list[tuple[Ids, Ids]]
@@ -95,15 +96,16 @@ class TrainingData:
         sentences = [text for entry in self.config.data.train for pair in self.read(entry) for text in pair]
         if not any(map(str.strip, sentences)):
             raise TrainingError("data.train: no text in its files")
-        threads = self.config.runtime.threads
+        threads = self.config.runtime.cores
         try:
-            train_vocabulary(
-                *(sentences, folder / "training", settings.vocabulary_size),
-                *(settings.character_coverage, threads, settings.required_characters),
+            model = train_vocabulary(
+                *(sentences, settings.vocabulary_size, settings.character_coverage),
+                *(threads, settings.required_characters),
             )
         except RuntimeError as error:
             raise TrainingError(_wrong_size(settings.vocabulary_size, str(error))) from None
-        (folder / "training.model").rename(folder / TOKENIZER)
+        with atomic_path(folder / TOKENIZER) as temporary:
+            temporary.write_bytes(model)
 
     def binarise(self, vocabulary: Vocabulary, folder: Path) -> None:
         """Write the corpora to `folder`; tell what is left out, shared with validation, or rare.
@@ -124,8 +126,9 @@ class TrainingData:
             digests = [hash((tuple(source), tuple(target))) for source, target in pairs]
             if split == "train":
                 trained.update(digests)
-                for pair in read:
-                    seen.update(dict.fromkeys(required.intersection(pair.source), entry.repeat))
+                if required:
+                    for pair in read:
+                        seen.update(dict.fromkeys(required.intersection(normalised(pair.source)), entry.repeat))
             else:
                 known += sum(digest in trained for digest in digests)
             return pairs * entry.repeat

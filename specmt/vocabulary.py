@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import unicodedata
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from functools import cache
 from typing import Any, Protocol
 
 import sentencepiece
@@ -140,10 +141,20 @@ class Vocabulary:
 
 def required_pieces(characters: str) -> str:
     """What pieces need so that texts with these characters can be spelt: each once, as normalisation has it."""
-    normalizer = sentencepiece.SentencePieceNormalizer(rule_name=_NORMALISATION)
     # One by one: together, neighbours might become one character.
-    normalised = "".join(normalizer.normalize(character) for character in unicodedata.normalize("NFC", characters))
-    return "".join(dict.fromkeys(normalised.replace(_WORD, "").replace(" ", "")))
+    pieces = "".join(map(normalised, unicodedata.normalize("NFC", characters)))
+    return "".join(dict.fromkeys(pieces.replace(_WORD, "").replace(" ", "")))
+
+
+def normalised(text: str) -> str:
+    """A text as it is before it is cut into pieces."""
+    said: str = _normaliser().normalize(text)
+    return said
+
+
+@cache
+def _normaliser() -> Any:  # noqa: ANN401
+    return sentencepiece.SentencePieceNormalizer(rule_name=_NORMALISATION)
 
 
 def add_characters(model: bytes, characters: str) -> bytes:
@@ -171,22 +182,22 @@ def add_characters(model: bytes, characters: str) -> bytes:
 
 def train_vocabulary(
     sentences: Iterable[str],
-    prefix: Path,
     size: int,
     character_coverage: float,
     threads: int,
     required_characters: str = "",
-) -> None:
-    """Learn a unigram SentencePiece model from an iterator of lines; writes `prefix.model` and `prefix.vocab`.
+) -> bytes:
+    """Learn a unigram SentencePiece model from an iterator of lines; the serialised model.
 
     `[MASK]` is a control symbol: no text encodes to it.
 
     Raises:
         RuntimeError: SentencePiece cannot make so many pieces from the text.
     """
+    model = io.BytesIO()  # to a file, SentencePiece writes as much as there is room for, and says nothing
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(sentences),
-        model_prefix=str(prefix),
+        model_writer=model,
         vocab_size=size,
         character_coverage=character_coverage,
         normalization_rule_name=_NORMALISATION,
@@ -202,3 +213,4 @@ def train_vocabulary(
         num_threads=threads,
         minloglevel=1,
     )
+    return model.getvalue()

@@ -7,12 +7,10 @@ by slot, the verifier's token of a chosen rank: rank 0 always is greedy's token,
 
 from __future__ import annotations
 
-import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
@@ -279,10 +277,7 @@ SENTENCES = (
 @cache
 def tiny_tokenizer() -> bytes:
     """A SentencePiece model of `VOCABULARY_SIZE` pieces learnt from `SENTENCES`; made once a test session."""
-    with tempfile.TemporaryDirectory() as folder:
-        prefix = Path(folder) / "tokenizer"
-        train_vocabulary(SENTENCES, prefix, VOCABULARY_SIZE, character_coverage=1.0, threads=1)
-        return prefix.with_suffix(".model").read_bytes()
+    return train_vocabulary(SENTENCES, VOCABULARY_SIZE, character_coverage=1.0, threads=1)
 
 
 @cache

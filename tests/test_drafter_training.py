@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -231,6 +232,37 @@ def test_of_a_failed_training_run_the_first_exception_is_told(tmp_path: Path, mo
     monkeypatch.setattr(sys, "executable", str(python))
     with pytest.raises(TrainingError, match=r"status 1: ValueError: the cause \(log: "):
         driver.run([], 1, tmp_path / "run.log", lambda progress: None)
+
+
+def test_a_checkpoint_that_cannot_be_written_is_said_to_be_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    what = "RuntimeError: [enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0"
+    python.write_text(f"#!/bin/sh\necho 'Traceback (most recent call last):'\necho '{what}'\nexit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(TrainingError, match=r"^fairseq could not write a checkpoint: is there room .* \(log: "):
+        driver.run([], 1, tmp_path / "run.log", lambda progress: None)
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3, 9])
+def test_a_checkpoint_is_kept_where_an_interval_ends_with_an_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: int
+) -> None:
+    from specmt.fairseq_backend import train
+
+    settings = SimpleNamespace(save_dir=str(tmp_path), save_interval_updates=2, keep_interval_updates=keep)
+    updates = 0
+
+    def fairseqs(settings: object, trainer: object, epochs: object, loss: object) -> None:
+        """At the end of an epoch fairseq writes no other."""
+        (tmp_path / "checkpoint_last.pt").write_text(str(updates))
+
+    monkeypatch.setattr(train, "_fairseqs_save", fairseqs)
+    for epoch, updates in ((1, 2), (2, 5), (2, 6), (3, 7), (4, 8)):
+        trainer = SimpleNamespace(get_num_updates=lambda: updates)  # noqa: B023
+        train._save_at_interval(settings, trainer, SimpleNamespace(epoch=epoch), None)
+    kept = {update: path.read_text() for update, path in checkpoints.numbered(tmp_path).items()}
+    assert kept == {update: str(update) for update in (2, 6, 8)[-keep:]}
 
 
 def test_a_trainer_ends_when_the_run_that_started_it_is_gone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -335,3 +336,12 @@ def test_a_run_waits_for_the_rest_of_a_killed_one(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(stages.time, "sleep", sleep)
     with exclusive(tmp_path / "run"):
         assert slept == [1]
+
+
+def test_no_room_for_the_seal_names_the_folder_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, value: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(stages, "write_json", full)
+    with pytest.raises(TrainingError, match=r"/a: cannot be written: no space left on device$"):
+        bench.complete(bench.stage("a"))

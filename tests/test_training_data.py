@@ -200,7 +200,8 @@ def test_characters_that_the_run_before_did_not_know_are_added(
 ) -> None:
     run(configured(), "tokenizer", "binarise")
     before = json.loads((tmp_path / "run" / "binarise" / "target_counts.json").read_text())
-    (tmp_path / "new.tsv").write_text("fünf Äpfel\tfive Ä € Ä\n" * 3)
+    decomposed = "fünf A\u0308pfel\tfive Ä € Ä\n"
+    (tmp_path / "new.tsv").write_text("fünf Äpfel\tfive Ä € Ä\n" * 2 + decomposed)
     overrides = [f"start_from={tmp_path}/run", f"output={tmp_path}/next", "data.train=[{path: new.tsv}]"]
     overrides += ["tokenizer.required_characters=Ä€", f"tokenizer.vocabulary_size={len(before) + 8}"]
     told = run(configured(*overrides), "tokenizer", "binarise")

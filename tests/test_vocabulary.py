@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import SENTENCES, VOCABULARY_SIZE, tiny_tokenizer, tiny_vocabulary
 
+from specmt.exporting import calibration_sources
 from specmt.vocabulary import (
     BOS_ID,
     EOS_ID,
@@ -119,10 +120,9 @@ def test_a_model_with_other_special_ids_is_refused_by_their_names(tmp_path: Path
 
 
 @pytest.fixture
-def trained(tmp_path: Path) -> Callable[[int], Vocabulary]:
+def trained() -> Callable[[int], Vocabulary]:
     def train(size: int) -> Vocabulary:
-        train_vocabulary(iter(SENTENCES), tmp_path / "own", size, character_coverage=1.0, threads=1)
-        return Vocabulary((tmp_path / "own.model").read_bytes())
+        return Vocabulary(train_vocabulary(iter(SENTENCES), size, character_coverage=1.0, threads=1))
 
     return train
 
@@ -131,12 +131,12 @@ def test_the_same_text_gives_the_same_pieces(trained: Callable[[int], Vocabulary
     assert trained(VOCABULARY_SIZE).pieces() == tiny_vocabulary().pieces()
 
 
-def test_required_characters_are_known_however_rare(tmp_path: Path) -> None:
+def test_required_characters_are_known_however_rare() -> None:
     rare = [*SENTENCES * 50, "Qu€"]
     known = {}
     for required in ("", "Q €"):
-        train_vocabulary(rare, tmp_path / "own", VOCABULARY_SIZE, 0.99, threads=1, required_characters=required)
-        known[required] = UNK_ID not in Vocabulary((tmp_path / "own.model").read_bytes()).encode("Q€")
+        model = train_vocabulary(rare, VOCABULARY_SIZE, 0.99, threads=1, required_characters=required)
+        known[required] = UNK_ID not in Vocabulary(model).encode("Q€")
     assert known == {"": False, "Q €": True}
 
 
@@ -168,3 +168,11 @@ def test_added_characters_take_the_places_of_unused_pieces() -> None:
 def test_more_pieces_than_the_text_holds_are_an_error(trained: Callable[[int], Vocabulary]) -> None:
     with pytest.raises(RuntimeError, match="Vocabulary size"):
         trained(8000)
+
+
+def test_of_long_sentences_calibration_reads_the_beginning() -> None:
+    vocabulary = tiny_vocabulary()
+    sources = calibration_sources(vocabulary, [SENTENCES[0] * 400, "", SENTENCES[0]])
+    assert [source[-1] for source in sources] == [EOS_ID, EOS_ID]
+    assert len(sources[0]) < len(vocabulary.encode(SENTENCES[0] * 400)) / 10
+    assert sources[1] == [*vocabulary.encode(SENTENCES[0]), EOS_ID]

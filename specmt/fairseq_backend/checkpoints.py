@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import re
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,8 @@ _EMBEDDINGS = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "de
 _OF_DRAFTED_TOKENS = {"bigram_right.weight"}
 """With a row for each token that a drafter can say."""
 _OF_TOKENS = _EMBEDDINGS | _OF_DRAFTED_TOKENS | {"bigram_left.weight"}
-_LAST = "checkpoint_last.pt"
+LAST = "checkpoint_last.pt"
+"""What training goes on from."""
 _INTERVAL_NAME = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 
 
@@ -40,12 +42,17 @@ def last_checkpoints(folder: Path, count: int) -> list[Path]:
     Raises:
         TrainingError: there is none, or the last one is damaged.
     """
-    numbered = {int(match[1]): path for path in folder.iterdir() if (match := _INTERVAL_NAME.fullmatch(path.name))}
+    by_update = numbered(folder)
     if reached := last_update(folder):
-        numbered.setdefault(reached, folder / _LAST)
-    if not numbered:
+        by_update.setdefault(reached, folder / LAST)
+    if not by_update:
         raise TrainingError(f"{folder}: no checkpoint")
-    return [numbered[update] for update in sorted(numbered)][-count:]
+    return [by_update[update] for update in sorted(by_update)][-count:]
+
+
+def numbered(folder: Path) -> dict[int, Path]:
+    """The checkpoints of ends of intervals, by update."""
+    return {int(match[1]): path for path in folder.iterdir() if (match := _INTERVAL_NAME.fullmatch(path.name))}
 
 
 def last_update(folder: Path) -> int:
@@ -54,7 +61,7 @@ def last_update(folder: Path) -> int:
     Raises:
         TrainingError: that checkpoint is damaged.
     """
-    last = folder / _LAST
+    last = folder / LAST
     if not last.is_file():
         return 0
     try:
@@ -94,8 +101,7 @@ def write_average(checkpoints: Sequence[Path], path: Path, shares: Sequence[floa
             stacked = torch.stack([state["model"][name] for state in states])
             averaged["model"][name] = torch.tensordot(weights.to(stacked.dtype), stacked, dims=1)
     averaged.pop("last_optimizer_state", None)
-    with atomic_path(path) as temporary:
-        torch.save(averaged, temporary)
+    save(averaged, path)
 
 
 def write_grown(model: Path, path: Path, vocabulary_size: int) -> bool:
@@ -113,9 +119,20 @@ def write_grown(model: Path, path: Path, vocabulary_size: int) -> bool:
             longer = torch.cat([matrix, matrix[UNK_ID].expand(more, -1)])
             weights[name] = grown.setdefault(matrix.data_ptr(), longer)
     if grown:
-        with atomic_path(path) as temporary:
-            torch.save(state, temporary)
+        save(state, path)
     return bool(grown)
+
+
+def save(state: Mapping[str, Any], path: Path) -> None:
+    """Write a checkpoint atomically.
+
+    Raises:
+        OSError: it cannot be written; where there is no room, torch by itself would raise an error of another kind.
+    """
+    content = io.BytesIO()
+    torch.save(state, content)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content.getbuffer())
 
 
 def bundle_weights(verifier: Mapping[str, Tensor], drafter: Mapping[str, Tensor]) -> dict[str, Tensor]:

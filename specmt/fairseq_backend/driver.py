@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -24,6 +25,8 @@ _KEEP_MEMORY = {
     "MALLOC_TOP_PAD_": str(256 << 20),
 }
 _NEVER = str(10**9)
+_NO_ROOM = re.compile(r"inline_container|PytorchStreamWriter|No space left")
+"""What torch says when a file cannot be written to its end."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,10 @@ def run(arguments: list[str], threads: int, log: Path, report: Callable[[Progres
                 process.terminate()
                 process.wait()
     if status:
-        raise TrainingError(f"fairseq ended with status {status}: {cause or last} (log: {log})")
+        why = f"fairseq ended with status {status}: {cause or last}"
+        if _NO_ROOM.search(cause):
+            why = "fairseq could not write a checkpoint: is there room on the disk?"
+        raise TrainingError(f"{why} (log: {log})")
 
 
 def parse_progress(line: str) -> Iterator[Progress]:

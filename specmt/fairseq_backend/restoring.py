@@ -16,9 +16,8 @@ from torch import Tensor
 from specmt.architecture import Architecture
 from specmt.bundle import Bundle
 from specmt.errors import TrainingError
-from specmt.fairseq_backend import compat  # noqa: F401  (before fairseq)
+from specmt.fairseq_backend import checkpoints, compat  # noqa: F401  (before fairseq)
 from specmt.fairseq_backend.driver import verifier_shape
-from specmt.files import atomic_path
 from specmt.tensors import DRAFTER_OUTPUT
 from specmt.weights import load_weights
 
@@ -102,5 +101,4 @@ def _save(weights: dict[str, Tensor], settings: Any, path: Path) -> None:
         "task_state": {},
         "extra_state": {"train_iterator": {"version": 2, "epoch": 1, "iterations_in_epoch": 0, "shuffle": True}},
     }
-    with atomic_path(path) as temporary:
-        torch.save(state, temporary)
+    checkpoints.save(state, path)

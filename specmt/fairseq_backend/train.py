@@ -13,11 +13,13 @@ import sys
 import threading
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 
-from specmt.fairseq_backend import compat, drafter, verifier  # noqa: F401  (before fairseq; register extensions)
+from specmt.fairseq_backend import checkpoints, compat, drafter, verifier  # noqa: F401  (before fairseq; register)
 
+from fairseq import checkpoint_utils  # isort: skip
 from fairseq.file_io import PathManager  # isort: skip
 from fairseq_cli.train import cli_main  # isort: skip
 
@@ -43,11 +45,27 @@ def _copy_atomically(source: str, target: str, overwrite: bool = False) -> bool:
     return True
 
 
+_fairseqs_save = checkpoint_utils.save_checkpoint
+
+
+def _save_at_interval(settings: Any, trainer: Any, epochs: Any, loss: float | None) -> None:
+    """As fairseq saves; also where an interval ends with an epoch, which fairseq keeps under no number of updates."""
+    _fairseqs_save(settings, trainer, epochs, loss)
+    folder, update = Path(settings.save_dir), trainer.get_num_updates()
+    kept = checkpoints.numbered(folder)
+    if update % settings.save_interval_updates or update in kept:
+        return
+    _copy_atomically(str(folder / checkpoints.LAST), str(folder / f"checkpoint_{epochs.epoch}_{update}.pt"))
+    for superfluous in sorted(kept)[: max(len(kept) + 1 - settings.keep_interval_updates, 0)]:
+        kept[superfluous].unlink()
+
+
 def main() -> None:
     """Train as the arguments say, on the number of threads that `OMP_NUM_THREADS` gives."""
     signal.signal(signal.SIGTERM, _stop)
     _end_with_parent()
     PathManager.copy = staticmethod(_copy_atomically)
+    checkpoint_utils.save_checkpoint = _save_at_interval
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     cli_main()
 
