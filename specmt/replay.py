@@ -7,7 +7,8 @@ that way and then lets the verifier read the same tokens again at a fixed shape;
 A pass at a fixed shape has exactly G rows, N positions, and arrays of a `Size` that follows from the row itself. Replay
 windows begin at multiples of N, whatever was rolled back before: a token always stands at the same place of a window,
 behind keys and values that were computed in the windows before. So the only thing about a pass that the neighbours
-decide is the place in the group, and rows of one product do not depend on theirs (`docs/reproducibility.md`).
+decide is the place in the group, and rows of one product do not depend on theirs, for the shapes that were looked at
+(`docs/reproducibility.md`; in torch a width of 34 is one for which they do).
 """
 
 from __future__ import annotations
