@@ -104,6 +104,7 @@ _LESS_MEMORY = {
     "eval": ": lower --batch-size, the beam or --threads",
     "train": ": shorten what is too long, or lower batch_tokens",
 }
+"""What a command's user can do."""
 _NO_MEMORY = re.compile("out of memory|can't allocate memory|can't start new thread")
 """What torch and Python say when there is none: in a `RuntimeError`."""
 _WHERE_TEXT_BELONGS = {

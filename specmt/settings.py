@@ -12,7 +12,7 @@ BATCH_SIZE = 32
 """Lines that are decoded at a time, unless another number is asked for."""
 REPLAY_WINDOW = 16
 REPLAY_GROUP = 8
-MOST_REPLAYED = 16_384
+_MOST_REPLAYED = 16_384
 """Positions of a pass of fixed shape: more gain nothing, and such a pass takes memory and cannot be interrupted."""
 _MOST_BEAM = 1000
 """Hypotheses of a sentence; more are of no use, and a step takes seconds."""
@@ -101,12 +101,14 @@ class DecodingSettings:
             raise UsageError(f"--strategy: {self.strategy!r} is none of spec, replay, ar")
         if min(self.replay_window, self.replay_group) < 1:
             raise UsageError("--replay-window and --replay-group are at least 1")
-        if self.replay_window * self.replay_group > MOST_REPLAYED:
-            raise UsageError(f"--replay-window times --replay-group: at most {MOST_REPLAYED:,} positions a pass")
-        if min(self.beta, self.beam, self.n_best) < 1 or not 0 <= self.tau <= _MOST_TAU:
-            raise UsageError("--beta, --beam and --n-best are at least 1, and --tau is a number of nats, not negative")
-        if self.beam > _MOST_BEAM:
-            raise UsageError(f"--beam: at most {_MOST_BEAM:,} hypotheses a sentence")
+        if self.replay_window * self.replay_group > _MOST_REPLAYED:
+            raise UsageError(f"--replay-window times --replay-group: at most {_MOST_REPLAYED:,} positions a pass")
+        if min(self.beta, self.n_best) < 1:
+            raise UsageError("--beta and --n-best are at least 1")
+        if not 1 <= self.beam <= _MOST_BEAM:
+            raise UsageError(f"--beam: {self.beam} is not from 1 to {_MOST_BEAM:,}")
+        if not 0 <= self.tau <= _MOST_TAU:
+            raise UsageError(f"--tau: {self.tau} is not from 0 to {_MOST_TAU:,.0f} nats")
         if self.max_source_tokens is not None and self.max_source_tokens < 1:
             raise UsageError("--max-source-tokens is at least 1")
         if not abs(self.length_penalty) <= _MOST_LENGTH_PENALTY:

@@ -241,9 +241,8 @@ def test_alignment_takes_no_more_cores_than_it_may(tmp_path: Path) -> None:
     (tmp_path / "in.de").write_text("Ein Hund schläft.\n")
     code = (
         "import os, sys\n"
-        "from pathlib import Path\n"
-        "from specmt.commands.translate import translate\n"
-        "translate(Path('in.de'), Path('out.en'), alignment=True, threads=1, quiet=True)\n"
+        "from specmt.cli import app\n"
+        "app('translate -q -i in.de -o out.en --alignment --threads 1'.split(), standalone_mode=False)\n"
         "assert 'numpy' in sys.modules\n"
         "print(len(os.listdir('/proc/self/task')))"
     )

@@ -105,8 +105,23 @@ OutputFormatOption = Annotated[
     ),
 ]
 ScoresOption = Annotated[bool, typer.Option("--scores", help="In text: score and tab before each translation.")]
+
+
+def _aligned_on_one_core(wanted: bool) -> bool:
+    """Keep numpy, which aligns and is imported later, to one thread: more add to `--threads`, and slow it down."""
+    if wanted:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    return wanted
+
+
 AlignmentOption = Annotated[
-    bool, typer.Option("--alignment", "--print-alignment", help="Pairs of source and target words, from 0.")
+    bool,
+    typer.Option(
+        "--alignment",
+        "--print-alignment",
+        callback=_aligned_on_one_core,
+        help="Pairs of source and target words, from 0.",
+    ),
 ]
 ErrorsOption = Annotated[
     OnBadBytes, typer.Option(help="Bytes that are not UTF-8: stop and name the line, or translate the rest of it.")
@@ -172,8 +187,6 @@ def translate(
     from specmt.forms import Form
     from specmt.tuned import fastest
 
-    if alignment:  # numpy comes later; its own threads would come on top of `threads`, and slow down its small products
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     streams = Streams(input_path, input_format, errors, output_path, append_resume)
     required = Required.read(protect, terminology)
     translator = load(model, engine, device, precision, threads)

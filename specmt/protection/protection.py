@@ -128,10 +128,10 @@ def _element(parts: Parts, content: str, translation: Translation) -> Span:
         return text if begins_with_span else without_capital(content, text)
 
     made = rewritten(translation, lambda text: opening + with_spaces_of(inner, as_content(text)) + closing)
-    whole = opening + inner + closing
     holds_positional = any(isinstance(part, Span) and part.is_positional for part in between)
+    element = Span("element", opening + inner + closing, made.text, holds_positional=holds_positional, made=made)
     if len(between) != 1 or not content:
-        return Span("element", whole, made.text, made=made, holds_positional=holds_positional)
+        return element
     before, _, behind = inner.partition(content)
     around = (opening + before, behind + closing) if isinstance(between[0], str) else None
-    return Span("element", whole, made.text, content, as_content(translation.text), around, holds_positional, made)
+    return replace(element, content=content, translated=as_content(translation.text), around=around)
