@@ -15,7 +15,7 @@ REPLAY_GROUP = 8
 _MOST_REPLAYED = 16_384
 """Positions of a pass of fixed shape: more gain nothing, and such a pass takes memory and cannot be interrupted."""
 _MOST_BEAM = 1000
-"""Hypotheses of a sentence; more are of no use, and a step takes seconds."""
+"""Hypotheses of a sentence; more are of no use, and with so many a step takes half a second already."""
 _MOST_TAU = 1e6
 """Nats, by which no two log-probabilities differ."""
 _MOST_LENGTH_PENALTY = 10
