@@ -25,7 +25,7 @@ except ImportError:  # before setuptools 70.1
 FOLDER = Path("specmt/native")
 HEADERS = sorted(FOLDER.glob("*.h"))
 SOURCES = sorted(str(path) for path in FOLDER.glob("*.cc"))
-FLAGS = ["-std=c++17", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-Wno-psabi"]
+FLAGS = ["-std=c++17", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-fast-math", "-ffp-contract=off", "-Wno-psabi"]
 X86 = platform.machine().lower() in {"x86_64", "amd64"}
 AVX512 = ["-mavx2", *(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni"))]
 LEVELS = {"any": []} | (

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platformdirs import user_cache_path
 
-from specmt.engines.native_library import BUILD_VARIABLE
+from specmt.engines import native_library
 from specmt.errors import InputError, reason
 from specmt.files import write_json
 from specmt.machine import cpu_model
@@ -39,9 +38,8 @@ class Key:
 
     @classmethod
     def here(cls, model: str, engine: str) -> Key:
-        """The key of a model and an engine on this machine; a build that the environment names is another processor."""
-        build = os.environ.get(BUILD_VARIABLE)
-        return cls(model, engine, f"{cpu_model()}, as {build}" if build else cpu_model())
+        """The key of a model and an engine on this machine; another build of the native engine is another engine."""
+        return cls(model, f"{engine}, {native_library.build()}" if engine.startswith("native") else engine, cpu_model())
 
     @property
     def path(self) -> Path:

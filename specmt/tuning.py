@@ -161,8 +161,10 @@ def requests_of(translator: Translator, lines: Sequence[str]) -> list[Request]:
 def made_up_requests(translator: Translator) -> list[Request]:
     """Sources of 8 to 31 random pieces: what an iteration costs hardly depends on what is said."""
     random = np.random.default_rng(0)
-    pieces = len(translator.vocabulary)
-    sources = [random.integers(MASK_ID + 1, pieces, length).tolist() for length in range(8, 8 + TIMED_SENTENCES)]
+    pieces, limits = translator.vocabulary.source_size, translator.limits
+    longest = min(limit for limit in (limits.source, limits.target, 7 + TIMED_SENTENCES) if limit)
+    lengths = [min(length, longest) for length in range(8, 8 + TIMED_SENTENCES)]
+    sources = [random.integers(MASK_ID + 1, pieces, length).tolist() for length in lengths]
     return [Request(index, [*ids, EOS_ID], len(ids)) for index, ids in enumerate(sources)]
 
 

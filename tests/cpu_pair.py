@@ -41,12 +41,10 @@ FOREIGN = replace(
     encoder_feed_forward_width=48,
     encoder_pre_norm=False,
     decoder_pre_norm=False,
-    encoder_final_norm=False,
-    decoder_final_norm=False,
     scaled_embeddings=False,
     activation="gelu",
 )
-"""Post-norm, three matrices, another encoder, gelu: what a converted verifier may be."""
+"""Post-norm and a norm after the last layer, three matrices, another encoder, gelu: what a verifier may be."""
 MARIAN = replace(
     ARCHITECTURE,
     target_vocabulary_size=0,

@@ -195,6 +195,29 @@ def test_a_token_that_is_none_is_refused(folder: Path) -> None:
             engine.encode([[5, id_, EOS_ID]])
 
 
+def test_a_draft_of_no_slots_and_a_window_of_no_tokens_are_refused(folder: Path) -> None:
+    engine = NativeEngine(ARCHITECTURE, folder)
+    rows, ids = engine.encode([[5, EOS_ID]] * 2), np.array([EOS_ID, EOS_ID])
+    with pytest.raises(EngineError, match="no slots"):
+        engine.draft(rows, ids, 0)
+    with pytest.raises(EngineError, match="no slots"):
+        engine.draft_and_verify(rows, ids, 0, 1)
+    with pytest.raises(EngineError, match="no tokens"):
+        engine.verify(rows, np.empty((2, 0), dtype=np.int64), 1)
+
+
+def test_a_range_that_is_not_there_is_named_and_others_are_not_read(folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "model.safetensors", tmp_path)
+    ranges = json.loads((folder / "ranges.json").read_text())
+    missing = "verifier.decoder.layers.1.fc2.weight"
+    (tmp_path / "ranges.json").write_text(json.dumps({**ranges, "\ud800": [0, 1]}))
+    NativeEngine(ARCHITECTURE, tmp_path)
+    del ranges[missing]
+    (tmp_path / "ranges.json").write_text(json.dumps(ranges))
+    with pytest.raises(BundleError, match=f"no range of {missing}"):
+        NativeEngine(ARCHITECTURE, tmp_path)
+
+
 @pytest.mark.parametrize(
     "ranges", [None, "[]", "{}", '{"embeddings.weight": [1]}', '{"embeddings.weight": ["a", "b"]}']
 )

@@ -25,13 +25,24 @@ from typer.testing import CliRunner
 from specmt import tuned, tuning
 from specmt.bundle import load_bundle
 from specmt.cli import app
+from specmt.dictionaries import Dictionary, FairseqVocabulary, Segmentation
 from specmt.engines.base import AnyEngine, Candidates, IntArray, Lattice, Speculation
 from specmt.engines.native_library import BUILD_VARIABLE
 from specmt.errors import InputError
 from specmt.settings import BATCH_SIZE, DecodingSettings
-from specmt.translator import Splitting, Translator
+from specmt.translator import Limits, Splitting, Translator
 from specmt.tuned import Tuned
-from specmt.tuning import Emission, Timing, Tuning, counted_emission, recorded_emission, requests_of, tune
+from specmt.tuning import (
+    Emission,
+    Timing,
+    Tuning,
+    counted_emission,
+    made_up_requests,
+    recorded_emission,
+    requests_of,
+    tune,
+)
+from specmt.vocabulary import MASK_ID
 
 
 @dataclass
@@ -136,6 +147,16 @@ def test_emission_is_counted_by_decoding_at_every_draft_length() -> None:
     assert counted == Emission((2.0, 2.0, 2.0), len(SENTENCES), "x")
     engine = ScriptedEngine(always_right, length=lambda source: 11, max_draft_length=3)
     assert counted_emission(scripted_translator(engine), SENTENCES, "x").by_draft_length == (2.0, 3.0, 4.0)
+
+
+def test_sources_that_are_made_up_are_of_the_sources_pieces_and_fit_the_positions() -> None:
+    source, target = (Dictionary("".join(f"s{id_} 1\n" for id_ in range(count)), "") for count in (5, 90))
+    vocabulary = FairseqVocabulary(Segmentation("none", "none", "de", "en"), source, target, None)
+    translator = Translator(ScriptedEngine(always_right), vocabulary, DEFAULTS, limits=Limits(source=20, target=18))
+    requests = made_up_requests(translator)
+    assert {id_ for request in requests for id_ in request.source_ids[:-1]} <= set(range(MASK_ID + 1, len(source)))
+    assert [len(request.source_ids) - 1 for request in requests] == [*range(8, 18), *[18] * (len(requests) - 10)]
+    assert all(request.max_tokens <= 18 for request in requests)
 
 
 def test_lines_are_decoded_in_the_segments_in_which_they_are_translated() -> None:

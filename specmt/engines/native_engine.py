@@ -120,8 +120,8 @@ class NativeEngine:
                 self._check(functions.specmt_tensors_ids(tensors, key, begin))
             else:
                 self._check(functions.specmt_tensors_vector(tensors, key, begin))
-        for name, (low, high) in ranges.items():
-            self._check(functions.specmt_tensors_range(tensors, name.encode(), low, high))
+        for name in ranges.keys() & stored.keys():
+            self._check(functions.specmt_tensors_range(tensors, name.encode(), *ranges[name]))
 
     def __del__(self) -> None:
         """Free the library's copy of the weights."""

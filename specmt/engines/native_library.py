@@ -27,21 +27,14 @@ WAITING_FOR_WEIGHTS = LEVELS[3:]
 BUILD_VARIABLE = "SPECMT_NATIVE_BUILD"
 """Of the environment: which of `LEVELS` runs in place of the fastest, to see what others' processors do."""
 SIZES = (
-    "vocabulary_size",
     "width",
     "heads",
-    "feed_forward_width",
     "encoder_layers",
     "decoder_layers",
     "drafter_layers",
-    "draft_length",
-    "bigram_rank",
-    "target_vocabulary_size",
-    "draft_vocabulary_size",
     "source_vocabulary_size",
     "tied_output",
     "encoder_heads",
-    "encoder_feed_forward_width",
     "encoder_pre_norm",
     "decoder_pre_norm",
     "encoder_final_norm",
@@ -51,7 +44,7 @@ SIZES = (
     "target_positions",
     "starts_from_padding",
 )
-"""What the library wants to know of an architecture, in its order; last comes the place of its activation."""
+"""What the library wants to know of an architecture, in the order of its struct; last comes the activation's place."""
 _NO_MEMORY = 1
 _POINTER, _INTEGER, _REAL, _TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_float, ctypes.c_char_p
 _WINDOW = (_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER, _INTEGER)

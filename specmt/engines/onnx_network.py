@@ -69,9 +69,9 @@ class Norms:
 
     def before(self, sublayer: int) -> str | None:
         """What is applied to the stream for a sublayer, or, past the last one, for the stack's result."""
-        if not self.pre_norm:
-            return None
-        return self.sublayers[sublayer] if sublayer < len(self.sublayers) else self.final
+        if sublayer == len(self.sublayers):
+            return self.final
+        return self.sublayers[sublayer] if self.pre_norm else None
 
 
 class Network:

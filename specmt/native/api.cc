@@ -1,4 +1,4 @@
-// What Python calls, through ctypes. Functions give 0, or what went wrong: see `specmt/engines/native_engine.py`.
+// What Python calls, through ctypes. Functions give 0, or what went wrong: see `specmt/engines/native_library.py`.
 #include <cstring>
 #include <exception>
 #include <new>
@@ -59,7 +59,7 @@ bool has_tiles() {
 extern "C" {
 
 // Which builds this processor can run: 1 any, plus 2 with AVX2, plus 4 with AVX-VNNI, plus 8 with AVX-512 VNNI, plus 16
-// with AMX as well.
+// with AMX as well, which the process is then allowed to use, whatever build it takes.
 int specmt_processor_levels() {
   int levels = 1;
 #if defined(__x86_64__)

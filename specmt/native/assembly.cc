@@ -13,7 +13,11 @@ struct Parts {
 
   const Stored& matrix(const std::string& name) const { return tensors.matrices.at(name + ".weight"); }
 
-  Quantiser quantiser(const std::string& reader) const { return tensors.quantisers.at(reader + ".weight"); }
+  Quantiser quantiser(const std::string& reader) const {
+    const auto found = tensors.quantisers.find(reader + ".weight");
+    if (found == tensors.quantisers.end()) throw std::out_of_range("no range of " + reader + ".weight");
+    return found->second;
+  }
 
   // A matrix with the bias of that name, if there is one.
   Stored linear(const std::string& name, const std::string& biased) const {

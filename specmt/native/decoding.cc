@@ -58,7 +58,7 @@ void Network::draft(Row* const* rows, const int64_t* lengths, int count, const i
       bigram.follow(bigram_left_, line % slots ? (line_ids - lattice_width)[before] : last_ids[line / slots]);
       for (int i = 0; i < lattice_width; ++i)
         transitions[(size_t(line) * lattice_width + before) * lattice_width + i] =
-            bigram.to(bigram_right_, space.places[i], &gates[size_t(line) * rank]);
+            bigram.to(bigram_right_, space.places[i], gates.data() + size_t(line) * rank);
     }
   }
 }
@@ -79,7 +79,8 @@ void Network::draft_tokens(Row* const* rows, const int64_t* lengths, int count, 
       int best = 0;
       float highest = kNone;
       for (int place : space.places) {
-        const float total = space.scores.of(line)[place] + bigram.to(bigram_right_, place, &gates[size_t(line) * rank]);
+        const float gained = bigram.to(bigram_right_, place, gates.data() + size_t(line) * rank);
+        const float total = space.scores.of(line)[place] + gained;
         if (total > highest) {
           highest = total;
           best = place;
@@ -110,12 +111,12 @@ void Network::iterate(Row* const* rows, int64_t* lengths, int count, const int64
   // Of the rows that have room and have not ended: their places among all, and what a pass reads of them.
   std::vector<int> places;
   std::vector<Row*> going;
-  std::vector<int64_t> read, last;
+  std::vector<int64_t> before, last;
   for (int row = 0; row < count; ++row) {
     if (room[row] <= 0) continue;
     places.push_back(row);
     going.push_back(rows[row]);
-    read.push_back(lengths[row]);
+    before.push_back(lengths[row]);
     last.push_back(last_ids[row]);
   }
   const int begun = int(going.size());
@@ -125,10 +126,10 @@ void Network::iterate(Row* const* rows, int64_t* lengths, int count, const int64
   for (int done = 0; done < iterations && !going.empty() && begun - int(going.size()) < ends; ++done) {
     const int batch = int(going.size());
     if (slots)
-      draft_tokens(going.data(), read.data(), batch, last.data(), slots, lattice_width, tokens.data(), space);
+      draft_tokens(going.data(), before.data(), batch, last.data(), slots, lattice_width, tokens.data(), space);
     else
       tokens.assign(last.begin(), last.end());
-    read_window(going.data(), read.data(), batch, tokens.data(), window, space);
+    read_window(going.data(), before.data(), batch, tokens.data(), window, space);
     int staying = 0;
     for (int i = 0; i < batch; ++i) {
       const int row = places[i];
@@ -153,10 +154,12 @@ void Network::iterate(Row* const* rows, int64_t* lengths, int count, const int64
       if (emitted[row] >= room[row] || std::find(begin, end, end_id) != end) continue;
       places[staying] = row;
       going[staying] = going[i];
-      read[staying] = lengths[row];
+      before[staying] = lengths[row];
       last[staying++] = end[-1];
     }
+    places.resize(staying);
     going.resize(staying);
+    before.resize(staying);
     last.resize(staying);
   }
 }

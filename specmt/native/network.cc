@@ -41,15 +41,15 @@ void Network::embed_target(int64_t id, int place, float* line) const {
   add_row(embeddings_, shape_.starts_from_padding && id == kEndOfSentence ? kPadding : id, embedding_scale_, line);
 }
 
-// What a sublayer reads of the residual stream, in 8 bits.
-void Network::read(const float* x, int lines, const Norm& norm, bool pre_norm, const Quantiser& quantiser,
+// What is read of the residual stream, in 8 bits; `normed`: behind a norm.
+void Network::read(const float* x, int lines, const Norm& norm, bool normed, const Quantiser& quantiser,
                    uint8_t* bytes, Workspace& space) const {
-  float* normed = space.normed.get(stride_);
+  float* result = space.normed.get(stride_);
   for (int line = 0; line < lines; ++line) {
     const float* from = x + size_t(line) * stride_;
-    if (pre_norm) {
-      normalise(from, int(shape_.width), stride_, norm, normed);
-      from = normed;
+    if (normed) {
+      normalise(from, int(shape_.width), stride_, norm, result);
+      from = result;
     }
     quantiser.apply(from, int(shape_.width), stride_, bytes + size_t(line) * stride_);
   }
@@ -117,7 +117,7 @@ void Network::encode(const int64_t* ids, const int64_t* lengths, int count, Row*
   }
 
   uint8_t* bytes = space.bytes.get(size_t(lines) * stride_);
-  read(x, lines, encoder_norm_, pre_norm && shape_.encoder_final_norm, reads_memory_, bytes, space);
+  read(x, lines, encoder_norm_, shape_.encoder_final_norm, reads_memory_, bytes, space);
   const int layers = int(decoder_.size() + drafter_.size()), span = memory_.padded_outputs();
   float* wide = space.wide.get(size_t(lines) * span);
   memory_.write(bytes, lines, wide);
@@ -180,6 +180,7 @@ void Network::read_window(Row* const* rows, const int64_t* lengths, int count, c
                           Workspace& space) const {
   const int width = int(shape_.width), total = count * window, layers = int(decoder_.size());
   const bool pre_norm = shape_.decoder_pre_norm;
+  if (!total) throw std::invalid_argument("a window of no tokens");
   float* x = space.x.get(size_t(total) * stride_);
   space.lines.clear();
   bool drafts = false;
@@ -195,7 +196,7 @@ void Network::read_window(Row* const* rows, const int64_t* lengths, int count, c
   for (int index = 0; index < layers; ++index)
     decoder_layer(decoder_[index], index, space.lines, 0, pre_norm, shape_.activation, x, space);
   uint8_t* bytes = space.bytes.get(size_t(total) * stride_);
-  read(x, total, decoder_norm_, pre_norm && shape_.decoder_final_norm, reads_states_, bytes, space);
+  read(x, total, decoder_norm_, shape_.decoder_final_norm, reads_states_, bytes, space);
   if (drafts) {
     const int span = prefix_.padded_outputs();
     float* wide = space.wide.get(size_t(total) * span);
@@ -224,6 +225,7 @@ void Network::candidates(int line, int beta, int64_t* ids, float* log_probs, Wor
 void Network::drafted(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots,
                       float* gates, Workspace& space) const {
   const int total = count * (slots + 1), lines = count * slots, layers = int(drafter_.size());
+  if (slots < 1) throw std::invalid_argument("a draft of no slots");
   float* x = space.x.get(size_t(total) * stride_);
   space.lines.assign(total, {});
   for (int row = 0; row < count; ++row) {

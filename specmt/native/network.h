@@ -11,12 +11,11 @@
 
 namespace specmt {
 
-// As `specmt.architecture.Architecture`, in the order in which Python hands it over.
+// Of `specmt.architecture.Architecture` what the tensors do not tell, in the order in which Python hands it over.
 struct Architecture {
-  int64_t vocabulary_size, width, heads, feed_forward_width, encoder_layers, decoder_layers, drafter_layers,
-      draft_length, bigram_rank, target_vocabulary_size, draft_vocabulary_size, source_vocabulary_size, tied_output,
-      encoder_heads, encoder_feed_forward_width, encoder_pre_norm, decoder_pre_norm, encoder_final_norm,
-      decoder_final_norm, scaled_embeddings, source_positions, target_positions, starts_from_padding, activation;
+  int64_t width, heads, encoder_layers, decoder_layers, drafter_layers, source_vocabulary_size, tied_output,
+      encoder_heads, encoder_pre_norm, decoder_pre_norm, encoder_final_norm, decoder_final_norm, scaled_embeddings,
+      source_positions, target_positions, starts_from_padding, activation;
 };
 
 // Of feed-forward layers.
@@ -196,7 +195,7 @@ class Network {
   void position(const Positions& positions, int place, float* line) const;
   void embed_source(int64_t id, int place, float* line) const;
   void embed_target(int64_t id, int place, float* line) const;
-  void read(const float* x, int lines, const Norm& norm, bool pre_norm, const Quantiser& quantiser, uint8_t* bytes,
+  void read(const float* x, int lines, const Norm& norm, bool normed, const Quantiser& quantiser, uint8_t* bytes,
             Workspace& space) const;
   void add(const Product& product, const uint8_t* bytes, int lines, const Norm& norm, bool pre_norm, float* x) const;
   void feed_forward(const FeedForward& layer, int lines, bool pre_norm, int64_t activation, float* x,

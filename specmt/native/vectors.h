@@ -1,5 +1,5 @@
-// Sixteen floats at a time. Every operation is written lane by lane in a fixed order and without fused multiply-add, so
-// that results are the same bits whatever instructions the compiler makes of it, on any processor.
+// Sixteen floats at a time. Every operation is written lane by lane in a fixed order and, by the flags in setup.py,
+// without fused multiply-add, so that results are the same bits whatever the compiler makes of it, on any processor.
 #pragma once
 
 #include <algorithm>
