@@ -25,7 +25,8 @@ except ImportError:  # before setuptools 70.1
 FOLDER = Path("specmt/native")
 HEADERS = sorted(FOLDER.glob("*.h"))
 SOURCES = sorted(str(path) for path in FOLDER.glob("*.cc"))
-FLAGS = ["-std=c++17", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-fast-math", "-ffp-contract=off", "-Wno-psabi"]
+EXACT = ["-fno-fast-math", "-ffp-contract=off"]  # the same bits, whatever the compiler makes of it
+FLAGS = ["-std=c++17", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-Wno-psabi", *EXACT]
 X86 = platform.machine().lower() in {"x86_64", "amd64"}
 AVX512 = ["-mavx2", *(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni"))]
 LEVELS = {"any": []} | (

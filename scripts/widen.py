@@ -56,7 +56,7 @@ def main() -> None:
 
     write_bundle(
         options.to,
-        languages=(bundle.source_language, bundle.target_language),
+        languages=bundle.languages,
         architecture=architecture,
         decoding=bundle.decoding,
         write_files=write_files,

@@ -7,7 +7,6 @@ one window follows the other, and no sentence waits longer than for its window.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -42,15 +41,11 @@ class Admission(Generic[T]):
     def __post_init__(self) -> None:
         self._opened = self._finished = self.first
 
-    @property
-    def _changed(self) -> threading.Condition:
-        return self.lines.changed
-
     def finished(self, lines: int) -> None:
         """So many lines in all are done with: what the reader of the output leaves undone is not piled up."""
         with self.lines.lock:
             self._finished = lines
-            self._changed.notify_all()
+            self.lines.changed.notify_all()
 
     def stop(self) -> None:
         """Hand out nothing more."""
@@ -68,7 +63,7 @@ class Admission(Generic[T]):
                     return taken
                 if not wait or (self.lines.ended and not self._requests):
                     return []
-                self._changed.wait()
+                self.lines.changed.wait()
 
     def _open_lines(self) -> None:
         """Make requests of the lines that have arrived, up to a window of them, unless too many are under way."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 ACTIVATIONS = ("relu", "gelu", "swish")
@@ -119,6 +119,16 @@ class Architecture:
     def output(self) -> str:
         """The matrix that scores target tokens."""
         return "embeddings" if self.tied_output else "output"
+
+    def with_drafter(self, layers: int, draft_length: int, bigram_rank: int, vocabulary_size: int) -> Architecture:
+        """The same verifier with a drafter of this shape, or with none (all 0)."""
+        return replace(
+            self,
+            drafter_layers=layers,
+            draft_length=draft_length,
+            bigram_rank=bigram_rank,
+            draft_vocabulary_size=vocabulary_size,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """What a manifest says: sizes, and what is not as in every pair that specmt trains."""

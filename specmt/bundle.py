@@ -102,6 +102,11 @@ class Bundle:
         return vocabulary
 
     @property
+    def languages(self) -> tuple[str, str]:
+        """Source, target."""
+        return self.source_language, self.target_language
+
+    @property
     def digest(self) -> str:
         """SHA-256 over the names and digests of the files: the same for the same model, wherever it stands."""
         return hashlib.sha256(json.dumps(sorted(self.files.items())).encode()).hexdigest()
@@ -252,7 +257,7 @@ def _check_file(path: Path, digest: str) -> None:
     except FileNotFoundError:
         raise BundleError(f"{path}: missing; copy the model again") from None
     except OSError as error:
-        raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
+        raise BundleError(f"{path}: cannot be read: {reason(error)}") from None
     if found != digest:
         raise BundleError(f"{path}: altered or damaged (SHA-256 differs from the manifest); copy the model again")
 

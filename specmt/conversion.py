@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from specmt import dictionaries
-from specmt.architecture import Architecture
 from specmt.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, check_destination, write_bundle
 from specmt.dictionaries import Dictionary, FairseqVocabulary, Segmentation
 from specmt.errors import InputError
@@ -65,17 +64,8 @@ class _Model:
     origin: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Converted:
-    """The shape of a bundle that was written."""
-
-    architecture: Architecture
-    without_graphs: str | None
-    """Why the onnx engine cannot run it, if it cannot."""
-
-
-def convert(conversion: Conversion, bundle: Path, calibration: Sequence[str] | None) -> Converted:
-    """Write the bundle.
+def convert(conversion: Conversion, bundle: Path, calibration: Sequence[str] | None) -> str | None:
+    """Write the bundle; why it has no graphs, if calibrated it has none.
 
     Args:
         calibration: lines in the source language, for the 8-bit engines; None: torch alone runs the model.
@@ -87,7 +77,7 @@ def convert(conversion: Conversion, bundle: Path, calibration: Sequence[str] | N
     check_destination(bundle)
     model = _marian_model(conversion) if conversion.checkpoint.is_dir() else _fairseq_model(conversion)
     architecture = model.verifier.architecture
-    without_graphs = None if calibration is not None else "no --calibration text was given"
+    without_graphs: str | None = None
     sources = calibration_sources(model.vocabulary, calibration) if calibration is not None else []
 
     def write_files(folder: Path) -> None:
@@ -106,7 +96,7 @@ def convert(conversion: Conversion, bundle: Path, calibration: Sequence[str] | N
         training={"converted_from": model.origin},
         scores={},
     )
-    return Converted(architecture, without_graphs)
+    return without_graphs
 
 
 def _marian_model(conversion: Conversion) -> _Model:

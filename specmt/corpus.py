@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from specmt.errors import InputError, reason
+from specmt.inputs import decode_line
 
 T = TypeVar("T")
 
@@ -63,21 +64,6 @@ def read_lines(path: Path) -> list[str]:
     except (lzma.LZMAError, zlib.error, EOFError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
     return [decode_line(line, str(path), number) for number, line in enumerate(io.BytesIO(data), start=1)]
-
-
-def decode_line(line: bytes, name: str, number: int) -> str:
-    """One line's text without its LF or CRLF (and, on the first line, without a byte order mark).
-
-    Raises:
-        InputError: not UTF-8; names the file, the line and the byte.
-    """
-    try:
-        text = line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{name}: line {number}: byte {error.start + 1} is not UTF-8") from None
-    if number == 1:
-        text = text.removeprefix("\ufeff")
-    return text.removesuffix("\n").removesuffix("\r")
 
 
 def evenly_spread(items: Sequence[T], count: int) -> list[T]:

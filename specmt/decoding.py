@@ -153,11 +153,6 @@ class Hypothesis:
         self.token_log_probs += log_probs[:taken]
         return taken
 
-    def append(self, id_: int, log_prob: float) -> bool:
-        """Add a verified token; whether another may follow it."""
-        self.extend((id_,), (log_prob,))
-        return not (self.runaway or id_ == EOS_ID or len(self.ids) >= self.request.max_tokens)
-
 
 class Flight:
     """Rows in flight: hypotheses and, in the same order, their caches in the engine."""

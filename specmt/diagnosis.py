@@ -10,12 +10,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specmt.errors import SpecmtError
-from specmt.machine import cpu_model, usable_cores
+from specmt.machine import cpu_model, package_version, usable_cores
 
 if TYPE_CHECKING:
     from specmt.settings import DecodingSettings
@@ -99,7 +98,7 @@ class Diagnosis:
 
 def diagnose(model: Path) -> Diagnosis:
     """Look at this installation, and translate with `model`; what goes wrong is in the result."""
-    packages = {name: _version(name) for name in ("specmt", *REQUIRED, *OPTIONAL)}
+    packages = {name: package_version(name) for name in ("specmt", *REQUIRED, *OPTIONAL)}
     problems = [problem for name in REQUIRED if (problem := _trouble(name, packages[name]))]
     if sys.version_info < (3, 11):  # noqa: UP036  (a copied folder may be run by anything)
         problems.append(f"Python {platform.python_version()} is older than 3.11")
@@ -127,13 +126,6 @@ def _trouble(package: str, installed: str | None) -> str | None:
     except Exception as error:
         return f"{package} cannot be imported: {next(iter(str(error).splitlines()), type(error).__name__)}"
     return None
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _engine(model: Path) -> tuple[str, str]:

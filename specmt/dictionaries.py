@@ -173,12 +173,12 @@ def _segmenter(subwords: str, codes: bytes | None) -> Callable[[str], list[str]]
         from subword_nmt.apply_bpe import BPE
     except ImportError:
         raise EngineError(_missing("byte-pair encoding", "subword-nmt")) from None
-    check_merges(codes)
+    _check_merges(codes)
     bpe = BPE(io.StringIO(codes.decode()))
     return lambda text: str(bpe.process_line(text)).split()
 
 
-def check_merges(codes: bytes) -> None:
+def _check_merges(codes: bytes) -> None:
     """Refuse what subword-nmt would leave the program for.
 
     Raises:

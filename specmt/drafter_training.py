@@ -54,7 +54,7 @@ class DrafterPipeline(Pipeline):
         drafter = self.stage(
             "drafter", self._train_drafter, ("drafter.pt",), (config.drafter, *numerics), start, (distilled,)
         )
-        said = (self._bundle.decoding, self._languages, self._bundle.training)
+        said = (self._bundle.decoding, self._bundle.languages, self._bundle.training)
         return distilled, drafter, *self.last_stages(drafter, self._export, self._verbatim, said)
 
     @cached_property
@@ -64,10 +64,6 @@ class DrafterPipeline(Pipeline):
     @cached_property
     def _bundle(self) -> Bundle:
         return load_bundle(self._earlier.folder)
-
-    @property
-    def _languages(self) -> tuple[str, str]:
-        return self._bundle.source_language, self._bundle.target_language
 
     @property
     def _verbatim(self) -> tuple[str, ...]:
@@ -83,9 +79,9 @@ class DrafterPipeline(Pipeline):
         """See `Pipeline.check_start`."""
         bundle, drafter = self._bundle, self.config.drafter
         shape = bundle.architecture
-        if self._languages == self.data.languages[::-1]:
+        if self._bundle.languages == self.data.languages[::-1]:
             raise TrainingError(
-                f"start_from: {bundle.path} translates {' to '.join(self._languages)}: exchange "
+                f"start_from: {bundle.path} translates {' to '.join(self._bundle.languages)}: exchange "
                 "data.source_language and data.target_language"
             )
         if drafter.layers > shape.decoder_layers:
@@ -95,29 +91,17 @@ class DrafterPipeline(Pipeline):
                 f"drafter.vocabulary_size: must be less than the {shape.vocabulary_size} of {bundle.path}"
             )
         try:
-            self._architecture(drafter.layers, drafter.draft_length, drafter.bigram_rank, drafter.vocabulary_size)
+            shape.with_drafter(drafter.layers, drafter.draft_length, drafter.bigram_rank, drafter.vocabulary_size)
         except ValueError as error:
             raise TrainingError(f"drafter.vocabulary_size: {bundle.path}: {error}") from None
-        return self._languages
-
-    def _architecture(
-        self, layers: int, draft_length: int, bigram_rank: int, draft_vocabulary_size: int
-    ) -> Architecture:
-        """The bundle's with a drafter in the place of its own."""
-        return replace(
-            self._bundle.architecture,
-            drafter_layers=layers,
-            draft_length=draft_length,
-            bigram_rank=bigram_rank,
-            draft_vocabulary_size=draft_vocabulary_size,
-        )
+        return self._bundle.languages
 
     # -- stages
 
     def _distil(self) -> None:
         path = self.folder("distil") / "verifier"
         if not is_bundle(path):
-            self._write_bundle(path, self._architecture(0, 0, 0, 0), {}, self._bundle.decoding)
+            self._write_bundle(path, self._bundle.architecture.with_drafter(0, 0, 0, 0), {}, self._bundle.decoding)
         translator = load_translator(path, threads=self.config.runtime.cores)
         distillation = self.config.distillation
         self.write_distilled(
@@ -145,7 +129,7 @@ class DrafterPipeline(Pipeline):
         export = asdict(self.config.export)
         self._write_bundle(
             path,
-            self._architecture(*checkpoints.drafter_shape(drafter)),
+            self._bundle.architecture.with_drafter(*checkpoints.drafter_shape(drafter)),
             {name: tensor.numpy() for name, tensor in weights.items()},
             replace(self._bundle.decoding, **export),
         )
@@ -167,7 +151,7 @@ class DrafterPipeline(Pipeline):
 
         write_bundle(
             path,
-            languages=self._languages,
+            languages=self._bundle.languages,
             architecture=architecture,
             decoding=decoding,
             write_files=write_files,

@@ -40,7 +40,7 @@ class Earlier:
     @property
     def languages(self) -> tuple[str, str] | None:
         """Source and target of a bundle; of a run they are not known."""
-        return (self._bundle.source_language, self._bundle.target_language) if self._bundle else None
+        return self._bundle.languages if self._bundle else None
 
     def check(self, wanted: VerifierConfig) -> None:
         """Refuse what a run cannot go on from, before it does anything.

@@ -127,17 +127,7 @@ class Evaluation:
 
     def to_json(self) -> dict[str, Any]:
         """One JSON object."""
-        return {
-            "machine": asdict(self.machine),
-            "lines": self.lines,
-            "batch_size": self.batch_size,
-            "repeats": self.repeats,
-            "results": [result.to_json() for result in self.results],
-        }
-
-
-def _silent(line: str) -> None:
-    """Report nothing."""
+        return asdict(self) | {"results": [result.to_json() for result in self.results]}
 
 
 def evaluate(
@@ -147,7 +137,7 @@ def evaluate(
     strategies: Sequence[str],
     batch_size: int,
     repeats: int = 3,
-    report: Callable[[str], None] = _silent,
+    report: Callable[[str], None] = lambda line: None,
     threads: int | None = None,
 ) -> Evaluation:
     """Translate `sources` with each strategy `repeats` times and compare with `references`, line by line.

@@ -17,7 +17,7 @@ from specmt.vocabulary import EOS_ID, AnyVocabulary
 from specmt.weights import dequantised, read_stored
 
 CALIBRATION_SENTENCES = 200
-"""Sentences whose activations fix the scales of the 8-bit engine."""
+"""Sentences whose activations fix the scales of the 8-bit engines."""
 _CALIBRATION_TOKENS = 200
 """That are read of each: translation splits what is longer than a model has seen, and attention takes their square."""
 
@@ -89,7 +89,7 @@ def export_bundle(path: Path, lines: Sequence[str]) -> str | None:
 
     write_bundle(
         path,
-        languages=(bundle.source_language, bundle.target_language),
+        languages=bundle.languages,
         architecture=bundle.architecture,
         decoding=bundle.decoding,
         write_files=write_files,

@@ -66,13 +66,13 @@ class Form:
         if translation.segments > 1:
             record["segments"] = translation.segments
         if translation.warnings:
-            record["warnings"] = list(translation.warnings)
+            record["warnings"] = translation.warnings
         if translation.unplaced:
-            record["unplaced"] = list(translation.unplaced)
+            record["unplaced"] = translation.unplaced
         if translation.replay:
             record["replay"] = asdict(translation.replay)
         if self.alignment:
-            record["alignment"] = [list(pair) for pair in translation.alignment]
+            record["alignment"] = translation.alignment
         if self.n_best > 1:
             alternatives = translation.n_best or (translation.as_alternative,)
             record["n_best"] = [self._alternative(alternative) for alternative in alternatives]
@@ -86,7 +86,7 @@ class Form:
     def _alternative(self, alternative: Alternative) -> dict[str, Any]:
         record: dict[str, Any] = {"translation": alternative.text, "score": alternative.score}
         if self.alignment:
-            record["alignment"] = [list(pair) for pair in alternative.alignment]
+            record["alignment"] = alternative.alignment
         return record
 
     def _fairseq(self, translation: Translation, alternatives: Sequence[Alternative]) -> list[str]:

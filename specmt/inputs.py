@@ -61,11 +61,11 @@ def jsonl_parser(name: str, replace_errors: bool = False) -> LineParser:
             record = json.loads(text, parse_constant=_no_number, parse_float=_finite)
             _check_depth(record, text)
         except (ValueError, RecursionError) as error:
-            reason = "too deep or too large"
+            why = "too deep or too large"
             if isinstance(error, json.JSONDecodeError):
                 column = f", column {error.colno}" if error.doc == text else ""  # of a number only that is known
-                reason = f"{error.msg.removesuffix(' at')}{column}"
-            raise InputError(f"{place}: not JSON ({reason}); each line must be an object with a `source`") from None
+                why = f"{error.msg.removesuffix(' at')}{column}"
+            raise InputError(f"{place}: not JSON ({why}); each line must be an object with a `source`") from None
         if not isinstance(record, dict) or not isinstance(record.get("source"), str):
             raise InputError(f"{place}: not an object with a text in `source`")
         source = record.pop("source")
@@ -102,12 +102,20 @@ def _finite(text: str) -> float:
 
 
 def _decoded(line: bytes, name: str, number: int, replace_errors: bool) -> str:
+    errors = "replace" if replace_errors else "strict"
+    return decode_line(line, name, number, errors, "; convert the text, or use --errors replace")
+
+
+def decode_line(line: bytes, name: str, number: int, errors: str = "strict", advice: str = "") -> str:
+    """One line's text without its LF or CRLF (and, on the first line, without a byte order mark).
+
+    Raises:
+        InputError: not UTF-8; names the input, the line and the byte.
+    """
     try:
-        text = line.decode("utf-8", errors="replace" if replace_errors else "strict")
+        text = line.decode("utf-8", errors)
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"{name}: line {number}: byte {error.start + 1} is not UTF-8; convert the text, or use --errors replace"
-        ) from None
+        raise InputError(f"{name}: line {number}: byte {error.start + 1} is not UTF-8{advice}") from None
     if number == 1:
         text = text.removeprefix("\ufeff")
     return text.removesuffix("\n").removesuffix("\r")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -35,14 +34,11 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def package_versions(names: Iterable[str]) -> dict[str, str]:
-    """Versions of installed packages."""
+def package_version(name: str) -> str | None:
+    """The version of an installed package; None where it is not installed."""
     from importlib.metadata import PackageNotFoundError, version  # which every start would wait for
 
-    versions = {}
-    for name in names:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            versions[name] = "not installed"
-    return versions
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -21,7 +21,7 @@ from specmt.exporting import copy_files
 from specmt.fairseq_backend import checkpoints, driver
 from specmt.files import write_json
 from specmt.loading import load_translator
-from specmt.machine import package_versions
+from specmt.machine import package_version
 from specmt.stages import Stage, exclusive, move_aside
 from specmt.training_data import Encoded, TrainingData, shards_of
 from specmt.translator import Translator
@@ -225,8 +225,8 @@ class Pipeline(ABC):
     @property
     def record(self) -> dict[str, Any]:
         """What a manifest says of the run."""
-        packages = {"specmt": __version__} | package_versions(_RECORDED_PACKAGES)
-        return {"config": asdict(self.config), "packages": packages}
+        packages = {name: package_version(name) or "not installed" for name in _RECORDED_PACKAGES}
+        return {"config": asdict(self.config), "packages": {"specmt": __version__, **packages}}
 
     def _evaluate(self) -> None:
         """Score the exported bundle on validation lines, and write the finished bundle with its scores."""
@@ -248,7 +248,7 @@ class Pipeline(ABC):
         self._make_way(exported)
         write_bundle(
             self.bundle,
-            languages=(exported.source_language, exported.target_language),
+            languages=exported.languages,
             architecture=exported.architecture,
             decoding=exported.decoding,
             write_files=lambda folder: copy_files(exported, folder, exported.files),

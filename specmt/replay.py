@@ -147,15 +147,15 @@ class Replay:
         emitted = replayed[: accepted + 1]
         log_probs = candidates.log_probs[place, verified - start :, 0].tolist()
         self._count(hypothesis, len(draft) - accepted, len(hypothesis.pending) - accepted - 1)
-        hypothesis.pending = hypothesis.pending[len(draft) :] if accepted == len(draft) else []
-        for taken, (id_, log_prob) in enumerate(zip(emitted, log_probs, strict=False), start=1):
-            if not hypothesis.append(id_, log_prob):
-                emitted, hypothesis.pending = emitted[:taken], []
-                break
+        ahead = hypothesis.pending[len(draft) :] if accepted == len(draft) else []
+        hypothesis.pending = []
+        emitted = emitted[: hypothesis.extend(emitted, log_probs)]
+        if not hypothesis.ended:
+            hypothesis.pending = ahead
         trace = (tuple(draft), tuple(((id_, log_prob),) for id_, log_prob in zip(replayed, log_probs, strict=False)))
         drafted = min(len(draft), len(emitted)) if hypothesis.finished else len(draft)
         hypothesis.iterations.append(
-            Iteration(drafted, min(accepted, len(emitted)), tuple(emitted), *(trace if self.trace else ((), ())))
+            Iteration(drafted, min(accepted, len(emitted)), tuple(emitted), *(trace if self.trace else ()))
         )
 
     @staticmethod

@@ -10,8 +10,6 @@ from specmt.errors import UsageError
 
 BATCH_SIZE = 32
 """Lines that are decoded at a time, unless another number is asked for."""
-REPLAY_WINDOW = 16
-REPLAY_GROUP = 8
 _MOST_REPLAYED = 16_384
 """Positions of a pass of fixed shape: more gain nothing, and such a pass takes memory and cannot be interrupted."""
 _MOST_BEAM = 1000
@@ -47,9 +45,9 @@ class DecodingSettings:
     """Find the source word of each target word."""
     reproducible: bool = False
     """Whether no translation depends on what is decoded beside it. `ar` then is `replay`, where it is not so anyway."""
-    replay_window: int = REPLAY_WINDOW
+    replay_window: int = 16
     """Tokens of a row that are replayed at a time."""
-    replay_group: int = REPLAY_GROUP
+    replay_group: int = 8
     """Rows of every pass of fixed shape."""
     in_flight: bool = True
     """Whether new sentences enter while others are being decoded."""

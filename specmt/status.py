@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 from specmt.outputs import Output
 from specmt.translation import Translation
@@ -15,11 +14,8 @@ from specmt.translation import Translation
 _CHUNK = 1 << 20
 
 
-class Status(Protocol):
-    """Told of each translation when it is written."""
-
-    def __call__(self, translation: Translation) -> None:
-        """One more is written."""
+Status = Callable[[Translation], None]
+"""Told of each translation when it is written."""
 
 
 class _Counts:

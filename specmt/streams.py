@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from select import select
 from typing import Generic, Protocol, TypeVar
 
-from specmt.errors import InputError, SpecmtError
+from specmt.errors import InputError, SpecmtError, reason
 from specmt.workers import WAKING_SECONDS
 
 _CHUNK = 1 << 16
@@ -65,8 +65,8 @@ class LineStream(Generic[T]):
                     self._waiting_bytes += len(line)
                     self.changed.notify_all()
         except (OSError, ValueError) as error:
-            strerror = error.strerror if isinstance(error, OSError) else None
-            failure = InputError(f"{self.name}: cannot be read: {strerror or error}")
+            why = reason(error) if isinstance(error, OSError) else error
+            failure = InputError(f"{self.name}: cannot be read: {why}")
         except MemoryError:
             failure = InputError(f"{self.name}: a line does not fit into memory")
         with self.lock:

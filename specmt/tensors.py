@@ -17,7 +17,7 @@ from operator import lt
 from pathlib import Path
 
 from specmt.architecture import Architecture
-from specmt.errors import BundleError
+from specmt.errors import BundleError, reason
 from specmt.guards import printable
 
 VERIFIER_OUTPUT, DRAFTER_OUTPUT = "output", "drafter.output"
@@ -219,7 +219,7 @@ def mapped_tensors(path: Path) -> dict[str, Tensor]:
         if [first for first, _ in spans[1:]] + [len(contents) - begin] != [end for _, end in spans]:
             raise ValueError  # gaps, or tensors that share bytes, or more or fewer than there are
     except OSError as error:
-        raise BundleError(f"{path}: {error}") from None
+        raise BundleError(f"{path}: cannot be read: {reason(error)}") from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         raise BundleError(f"{path}: not a safetensors file, or a damaged one") from None
     return tensors

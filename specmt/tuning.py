@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from importlib.resources import files
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 import numpy as np
 
-from specmt.corpus import decode_line, evenly_spread
+from specmt.corpus import evenly_spread, read_lines
 from specmt.decoding import Flight, Greedy, Iteration, Request, Speculative, Strategy
 from specmt.engines.base import AnyEngine
 from specmt.errors import InputError
@@ -89,15 +89,7 @@ class Tuning:
             "rows": self.rows,
             "ar_token_seconds": self.ar_token_seconds,
             "emission": {**self.emission.to_json(), "source": self.emission.source},
-            "timings": [
-                {
-                    "draft_length": timing.draft_length,
-                    "iteration_seconds": timing.iteration_seconds,
-                    "emitted_tokens": timing.emitted_tokens,
-                    "token_seconds": timing.token_seconds,
-                }
-                for timing in self.timings
-            ],
+            "timings": [{**asdict(timing), "token_seconds": timing.token_seconds} for timing in self.timings],
         }
 
 
@@ -136,11 +128,8 @@ def recorded_emission(scores: Mapping[str, Any]) -> Emission | None:
 
 def sample_lines(language: str) -> list[str] | None:
     """The few sentences that are bundled in a language, if there are any."""
-    sample = files("specmt") / "samples" / f"sample.{language}"
-    if not sample.is_file():
-        return None
-    lines = sample.read_bytes().splitlines()
-    return [decode_line(line, str(sample), number) for number, line in enumerate(lines, start=1)]
+    sample = Path(__file__).parent / "samples" / f"sample.{language}"
+    return read_lines(sample) if sample.is_file() else None
 
 
 # -- what it costs
@@ -172,7 +161,7 @@ def tune(
     engine: AnyEngine,
     requests: Sequence[Request],
     emission: Emission,
-    rounds: int = 5,
+    rounds: int,
     clock: Clock = time.perf_counter,
 ) -> Tuning:
     """Time `ar` and every draft length whose emission is known, in turn, over some of the requests.

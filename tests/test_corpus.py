@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmt.corpus import Pair, decode_line, keep_pair, read_corpus, read_lines, read_parallel, read_tsv
+from specmt.corpus import Pair, keep_pair, read_corpus, read_lines, read_parallel, read_tsv
 from specmt.errors import InputError
+from specmt.inputs import decode_line
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from specmt.architecture import Architecture
 from specmt.bundle import WEIGHTS
 from specmt.engines.torch_engine import TorchEngine
 from specmt.fairseq_backend.drafter import DrafterModel, DrafterModelConfig
-from specmt.fairseq_backend.frozen import FrozenConverted
+from specmt.fairseq_backend.frozen import FrozenBundle
 from specmt.files import write_json
 from specmt.tensors import DRAFTER_OUTPUT, ids_name
 from specmt.vocabulary import EOS_ID, PAD_ID
@@ -38,7 +38,7 @@ def weights_of(shape: Architecture) -> dict[str, torch.Tensor]:
     said = weights.get("output.ids")
     if said is not None:  # a drafter's tokens are some of its verifier's
         ids = weights[ids_name(DRAFTER_OUTPUT)] = said[: len(ids)]
-    rows = FrozenConverted(shape, weights).output[ids]
+    rows = FrozenBundle(shape, weights).output[ids]
     return {**weights, f"{DRAFTER_OUTPUT}.weight": rows}
 
 
@@ -51,7 +51,7 @@ def trained_over(shape: Architecture, weights: dict[str, torch.Tensor], folder: 
         bigram_rank=shape.bigram_rank,
         output_ids=str(folder / "output_ids.json"),
     )
-    model = DrafterModel(settings, FrozenConverted(shape, weights)).eval()
+    model = DrafterModel(settings, FrozenBundle(shape, weights)).eval()
     own = {name.removeprefix(DRAFTER): w for name, w in weights.items() if name.startswith(DRAFTER)}
     own.pop("output.weight")  # rows of the verifier's
     model.load_state_dict(own)
@@ -101,7 +101,7 @@ def test_training_reads_what_gradients_can_flow_behind(tmp_path: Path) -> None:
 
 def test_a_drafter_begins_as_its_verifiers_last_layers() -> None:
     weights = weights_of(FOREIGN)
-    initial = FrozenConverted(FOREIGN, weights).initial_weights(1)
+    initial = FrozenBundle(FOREIGN, weights).initial_weights(1)
 
     def begins_as(mine: str, its: str) -> bool:
         return torch.equal(initial[f"{mine}.weight"], weights[f"verifier.decoder.{its}.weight"])
@@ -113,12 +113,12 @@ def test_a_drafter_begins_as_its_verifiers_last_layers() -> None:
     assert begins_as("layers.0.encoder_attn_layer_norm", "layers.1.self_attn_layer_norm")
     assert begins_as("layers.0.final_layer_norm", "layers.1.encoder_attn_layer_norm")
     assert begins_as("layer_norm", "layers.1.final_layer_norm")
-    assert "layers.0.self_attn_layer_norm.weight" not in FrozenConverted(FOREIGN, weights).initial_weights(2)
+    assert "layers.0.self_attn_layer_norm.weight" not in FrozenBundle(FOREIGN, weights).initial_weights(2)
 
 
 def test_of_a_limited_output_unsaid_tokens_have_no_score() -> None:
     weights = weights_of(FOREIGN)
-    output, said = FrozenConverted(FOREIGN, weights).output, weights["output.ids"]
+    output, said = FrozenBundle(FOREIGN, weights).output, weights["output.ids"]
     assert output.shape == (FOREIGN.vocabulary_size, FOREIGN.width)
     assert torch.equal(output[said], weights["output.weight"])
     unsaid = [id_ for id_ in range(FOREIGN.vocabulary_size) if id_ not in set(said.tolist())]

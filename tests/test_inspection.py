@@ -165,7 +165,7 @@ def test_doctor_fails_where_translation_fails(broken: str, bundle: Path) -> None
 
 
 def test_doctor_names_a_required_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnosis, "_version", lambda name: None if name == "safetensors" else "1")
+    monkeypatch.setattr(diagnosis, "package_version", lambda name: None if name == "safetensors" else "1")
     found = diagnosis.diagnose(BUNDLED_MODEL)
     assert found.problems == ("safetensors is not installed: pip install safetensors",)
     assert not found.ok

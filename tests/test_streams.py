@@ -138,7 +138,7 @@ def test_a_stream_that_cannot_be_read_is_an_error_that_names_it_after_the_lines_
 
     stream = LineStream(Broken(b"eins\n"), "tape", raw)
     assert lines_of(stream) == [b"eins\n"]
-    with pytest.raises(InputError, match=r"tape: cannot be read: Input/output error"):
+    with pytest.raises(InputError, match=r"tape: cannot be read: input/output error"):
         stream.check()
 
 

@@ -1,1 +1,1 @@
-"""Commands about models and installations, each a function that `cli` registers: parse, call, print."""
+"""The commands, each a function that `cli` imports when it is asked for: parse, call, print."""

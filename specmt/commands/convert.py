@@ -124,8 +124,8 @@ def convert(
         escape=not moses_no_escape,
         target_token=target_token,
     )
-    converted = conversion.convert(given, bundle, read_calibration(calibration) if calibration else None)
-    if missing := _missing(calibration, converted.without_graphs):
+    without_graphs = conversion.convert(given, bundle, read_calibration(calibration) if calibration else None)
+    if missing := _missing(calibration, without_graphs):
         typer.echo(f"specmt: {missing}", err=True)
     typer.echo(str(bundle))
 

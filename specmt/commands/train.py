@@ -1,4 +1,4 @@
-"""`specmt train` and `specmt export`: a pair from its corpora, and the graphs of a pair."""
+"""`specmt train` and `specmt export`: a pair from its corpora, and what the 8-bit engines run."""
 
 from __future__ import annotations
 

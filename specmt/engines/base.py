@@ -1,4 +1,4 @@
-"""The interface of an engine: encode, draft, verify, step, and the rows whose caches it keeps.
+"""The interface of an engine: encode, draft, verify, commit, and the rows whose caches it keeps.
 
 A *row* is one target sequence being decoded. For each row an engine keeps the encoder's output, and keys and values
 of the target tokens that the verifier has read. `lengths` counts the tokens that are committed; what was read beyond
@@ -215,6 +215,11 @@ class Iterating(Protocol[R_contra]):
             last_ids: the last verified token of each row, not read by the verifier yet.
             room: tokens that each row may still take; one without any takes no part.
         """
+
+
+def rounded_up(count: int, step: int) -> int:
+    """The next multiple of `step`."""
+    return -(-count // step) * step
 
 
 def step(engine: Engine[R], rows: R, last_ids: IntArray, beta: int) -> Candidates:

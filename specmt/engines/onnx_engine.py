@@ -1,4 +1,4 @@
-"""The engine for CPUs: ONNX Runtime over the graphs of `onnx_export`, 8-bit integers, one thread per session.
+"""The engine for CPUs without specmt's own: ONNX Runtime over the graphs of `onnx_export`, in 8-bit integers.
 
 A call costs as much as the arithmetic of a small model, so there are few, and each is prepared once: a `Call` binds
 buffers to a graph's inputs and outputs, and from then on a pass is writing small integers into the buffers and running
@@ -18,7 +18,7 @@ import numpy as np
 
 from specmt.architecture import Architecture
 from specmt.bundle import WEIGHTS
-from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice, Size, Speculation
+from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice, Size, Speculation, rounded_up
 from specmt.engines.onnx_calls import Call, LoadedGraph, cache_names, memory_names
 from specmt.positions import position_table
 from specmt.tensors import SOURCE_POSITIONS, TARGET_POSITIONS
@@ -204,7 +204,7 @@ class OnnxEngine:
 
     def size(self, source_tokens: int, target_tokens: int) -> Size:
         """See `Engine.size`."""
-        return Size(_rounded_up(source_tokens, _SOURCE_STEP), _rounded_up(target_tokens, _CAPACITY_STEP))
+        return Size(rounded_up(source_tokens, _SOURCE_STEP), rounded_up(target_tokens, _CAPACITY_STEP))
 
     def gather(self, rows: OnnxRows, indices: IntArray, lengths: IntArray, size: Size) -> OnnxRows:
         """See `Engine.gather`. Groups of one size share arrays and prepared calls; what is hidden stays as it was."""
@@ -280,7 +280,7 @@ class OnnxEngine:
 
     def _reserve(self, rows: OnnxRows, positions: int) -> None:
         if positions > rows.capacity:
-            rows.caches = _grown(rows.caches, 1, _rounded_up(positions, _CAPACITY_STEP))
+            rows.caches = _grown(rows.caches, 1, rounded_up(positions, _CAPACITY_STEP))
             rows.calls.clear()
 
     def _prepared(self, graph: str, rows: OnnxRows, window: int, beta: int) -> Call:
@@ -319,10 +319,6 @@ def _candidates(call: Call, batch: int) -> Candidates:
     ids, log_probs = call["candidate_ids"], call["log_probs"]
     shape = (-1, batch, ids.shape[1])
     return Candidates(ids.reshape(shape).swapaxes(0, 1).copy(), log_probs.reshape(shape).swapaxes(0, 1).copy())
-
-
-def _rounded_up(count: int, step: int) -> int:
-    return -(-count // step) * step
 
 
 def _grown(array: FloatArray, axis: int, size: int, filling: float = 0) -> FloatArray:

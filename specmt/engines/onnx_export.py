@@ -25,7 +25,7 @@ _SAFE_SCORE = 60.0
 """Attention scores seen in calibration are to stay below this: from `LARGEST_SCORE` on, they all count as that."""
 _VERIFIER_STATES = "drafter.layers.0.prefix_attn.k_proj"
 """A matrix that reads the verifier's last states, as the output projection does; it is there if a drafter is."""
-DRAFTER_STATES = "drafter.bigram_gate"
+_DRAFTER_STATES = "drafter.bigram_gate"
 """A matrix that reads the drafter's last states, as the output projection does."""
 _SUBLAYERS = ("self_attn", "encoder_attn", "final")
 """Sublayers of a layer that reads the source, by their layer norms."""
@@ -218,7 +218,7 @@ class _Decoder(Network):
             attended = self.attend(query, keys, values, limits, f"{layer}.self_attn")
             stream = self.read_layer(stream, attended, layer, norms, (number, index), "relu")
         states = graph.add("Slice", stream.normed, "batch", graph.integers(_END), graph.integers(0))
-        return self._lattice(self.quantise(states, DRAFTER_STATES))
+        return self._lattice(self.quantise(states, _DRAFTER_STATES))
 
     def _lattice(self, states: Quantised) -> _Lattice:
         graph = self.graph

@@ -226,7 +226,7 @@ class Network:
         best, chosen = self.graph.top(add("GatherElements", scores, places, axis=-1), count)
         return best, add("GatherElements", places, chosen, axis=-1)
 
-    def feed_forward(self, stream: Stream, layer: str, activation: str = "relu") -> str:
+    def feed_forward(self, stream: Stream, layer: str, activation: str) -> str:
         """What the feed-forward sublayer of `layer` makes of the stream; shape (lines, width)."""
         normed = self.quantise(stream.normed, f"{layer}.fc1")
         if activation == "relu":

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from specmt.architecture import Architecture
-from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice, Size
+from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice, Size, rounded_up
 from specmt.engines.torch_layers import (
     CrossAttention,
     FeedForward,
@@ -27,7 +27,7 @@ from specmt.engines.torch_layers import (
     final_norm,
     position_table,
 )
-from specmt.engines.torch_rows import CAPACITY_STEP, Cache, States, TorchRows, joined, padded_mask, rounded_up
+from specmt.engines.torch_rows import CAPACITY_STEP, Cache, States, TorchRows, joined, padded_mask
 from specmt.errors import EngineError
 from specmt.tensors import DRAFTER_OUTPUT, SOURCE_POSITIONS, TARGET_POSITIONS, VERIFIER_OUTPUT
 from specmt.vocabulary import EOS_ID, PAD_ID

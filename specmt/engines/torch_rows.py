@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specmt.engines.base import IntArray
+from specmt.engines.base import IntArray, rounded_up
 
 CAPACITY_STEP = 32
 """Target positions by which caches grow."""
-
-
-def rounded_up(count: int, step: int) -> int:
-    """The next multiple of `step`."""
-    return -(-count // step) * step
 
 
 @dataclass
@@ -60,7 +54,7 @@ class TorchRows:
     source_mask: Tensor
     """0 where a source token may be attended, -inf at padding; shape (batch, 1, 1, source length)."""
     caches: list[Cache]
-    lengths: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    lengths: IntArray
     drafts: bool = False
     """Whether a drafter reads the verifier's states; set by the first draft."""
     fixed: bool = False

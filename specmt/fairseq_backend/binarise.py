@@ -10,7 +10,7 @@ import torch
 
 from specmt.engines.base import IntArray
 from specmt.fairseq_backend import compat  # noqa: F401  (before fairseq)
-from specmt.vocabulary import EOS_ID, MASK_ID, AnyVocabulary
+from specmt.vocabulary import EOS_ID, MASK_ID, SIZE_STEP, AnyVocabulary
 
 from fairseq.data import indexed_dataset  # isort: skip
 
@@ -21,8 +21,8 @@ def write_dictionary(vocabulary: AnyVocabulary, folder: Path, languages: Sequenc
     Raises:
         ValueError: a vocabulary size that is no multiple of 8, which fairseq would pad with words of its own.
     """
-    if len(vocabulary) % 8:
-        raise ValueError(f"the vocabulary has {len(vocabulary)} pieces; fairseq needs a multiple of 8")
+    if len(vocabulary) % SIZE_STEP:
+        raise ValueError(f"the vocabulary has {len(vocabulary)} pieces; fairseq needs a multiple of {SIZE_STEP}")
     lines = "".join(f"{piece} 1\n" for piece in map(vocabulary.piece, range(MASK_ID, len(vocabulary))))
     for language in languages:
         (folder / f"dict.{language}.txt").write_text(lines, encoding="utf-8")

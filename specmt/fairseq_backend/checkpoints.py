@@ -185,11 +185,4 @@ def drafter_shape(drafter: Mapping[str, Any]) -> tuple[int, int, int, int]:
 
 def pair_architecture(verifier: Mapping[str, Any], drafter: Mapping[str, Any]) -> Architecture:
     """The shape of a pair, from its two checkpoints' content."""
-    layers, draft_length, rank, draft_vocabulary_size = drafter_shape(drafter)
-    return replace(
-        verifier_architecture(verifier),
-        drafter_layers=layers,
-        draft_length=draft_length,
-        bigram_rank=rank,
-        draft_vocabulary_size=draft_vocabulary_size,
-    )
+    return verifier_architecture(verifier).with_drafter(*drafter_shape(drafter))

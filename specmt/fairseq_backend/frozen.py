@@ -54,7 +54,7 @@ def load_frozen(path: Path) -> Frozen:
     if path.is_dir():
         bundle = load_bundle(path)
         weights = {name: torch.from_numpy(array) for name, array in load_weights(bundle).items()}
-        return FrozenConverted(bundle.architecture, weights)
+        return FrozenBundle(bundle.architecture, weights)
     (model,), _ = checkpoint_utils.load_model_ensemble([str(path)])
     return FrozenTransformer(model)
 
@@ -95,7 +95,7 @@ class FrozenTransformer:
         return States(encoded["encoder_out"][0].transpose(0, 1), padding, decoded)
 
 
-class FrozenConverted:
+class FrozenBundle:
     """A verifier of any shape that a bundle may have, in the torch engine."""
 
     def __init__(self, shape: Architecture, weights: Mapping[str, Tensor]) -> None:

@@ -42,8 +42,8 @@ void Network::embed_target(int64_t id, int place, float* line) const {
 }
 
 // What is read of the residual stream, in 8 bits; `normed`: behind a norm.
-void Network::read(const float* x, int lines, const Norm& norm, bool normed, const Quantiser& quantiser,
-                   uint8_t* bytes, Workspace& space) const {
+void Network::read(const float* x, int lines, const Norm& norm, bool normed, const Quantiser& quantiser, uint8_t* bytes,
+                   Workspace& space) const {
   float* result = space.normed.get(stride_);
   for (int line = 0; line < lines; ++line) {
     const float* from = x + size_t(line) * stride_;

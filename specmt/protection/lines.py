@@ -39,11 +39,6 @@ class ProtectedLine:
         return [part for part in self.parts if isinstance(part, Span)]
 
     @property
-    def soft_spans(self) -> list[Span]:
-        """Numbers and terms."""
-        return [span for span in self.spans if span.is_soft]
-
-    @property
     def texts(self) -> list[str]:
         """The parts that are no spans."""
         return [part for part in self.parts if isinstance(part, str)]
