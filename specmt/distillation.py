@@ -43,6 +43,8 @@ class Decoding:
     length_penalty: float = 1.0
     nearest_reference: bool = False
     """Of a beam's hypotheses, the one nearest the reference; else the one with the best score."""
+    reference_below: float = 0.0
+    """The least BLEU of the nearest, from 0 to 100: where it has less, the reference is taken."""
 
 
 def translate_in_shards(
@@ -85,7 +87,9 @@ def _translate(engine: AnyEngine, pairs: Sequence[tuple[Ids, Ids]], decoding: De
     ends = common_ends(reference for _, reference in pairs)
     for hypotheses in run_in_parallel(lambda: _decoded(engine, queue, decoding), workers):
         index, said = hypotheses[0].request.index, [_without_end(hypothesis) for hypothesis in hypotheses]
-        translations[index] = nearest(said, pairs[index][1], ends) if decoding.nearest_reference else said[0]
+        translations[index] = said[0]
+        if decoding.nearest_reference:
+            translations[index] = nearest(said, pairs[index][1], ends, decoding.reference_below)
     return translations
 
 
@@ -103,17 +107,21 @@ def _without_end(hypothesis: Hypothesis) -> Ids:
     return [id_ for id_ in hypothesis.ids if id_ != EOS_ID]
 
 
-def nearest(hypotheses: Sequence[Ids], reference: Ids, ends: Set[int] = frozenset()) -> Ids:
+def nearest(
+    hypotheses: Sequence[Ids], reference: Ids, ends: Set[int] = frozenset(), reference_below: float = 0.0
+) -> Ids:
     """The hypothesis with the greatest BLEU of its tokens against the reference; the first of equals.
 
     Args:
+        reference_below: the reference itself, if that BLEU (0 to 100) is less than this.
         ends: what most sentences end with. It is a hypothesis with such an end, if the reference has one and any has:
             a beam often holds the reference's words without the full stop, and who learns them leaves it out.
     """
     if reference and reference[-1] in ends:
         hypotheses = [ids for ids in hypotheses if ids and ids[-1] in ends] or hypotheses
     words = [" ".join(map(str, ids)) for ids in (*hypotheses, reference)]
-    return max(zip(hypotheses, words, strict=False), key=lambda one: _BLEU.sentence_score(one[1], words[-1:]).score)[0]
+    scores = [_BLEU.sentence_score(said, words[-1:]).score for said in words[:-1]]
+    return reference if max(scores) < reference_below else hypotheses[scores.index(max(scores))]
 
 
 def common_ends(references: Iterable[Ids]) -> Set[int]:

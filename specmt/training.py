@@ -152,7 +152,10 @@ class PairPipeline(Pipeline):
         self._write_distilled(
             "refine",
             trained,
-            Decoding(refinement.batch_size, refinement.beam, refinement.length_penalty, refinement.nearest_reference),
+            Decoding(
+                *(refinement.batch_size, refinement.beam, refinement.length_penalty),
+                *(refinement.nearest_reference, refinement.reference_below),
+            ),
             refinement.sample,
         )
         self._train_verifier_further("refine", refinement, "refine", trained)

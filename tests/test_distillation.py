@@ -49,6 +49,15 @@ def test_nearness_is_that_of_tokens_and_their_order() -> None:
     assert nearest([[A], [B], []], [C, D]) == [A]
 
 
+def test_where_no_hypothesis_is_near_the_reference_is_taken(tmp_path: Path) -> None:
+    beam, reference = [[A, B, C, E], [B]], [A, B, C, D]
+    score = distillation._BLEU.sentence_score(f"{A} {B} {C} {E}", [f"{A} {B} {C} {D}"]).score
+    assert nearest(beam, reference, reference_below=score) == beam[0]
+    assert nearest(beam, reference, reference_below=score + 0.1) == reference
+    decoding = Decoding(2, 3, nearest_reference=True, reference_below=100.0)
+    assert translate_in_shards(ScriptedEngine(), PAIRS, tmp_path, decoding) == [reference for _, reference in PAIRS]
+
+
 def test_the_nearest_has_an_end_if_the_reference_has_one_and_any_has() -> None:
     stop, mark = D, E
     assert common_ends([[A, stop]] * 40 + [[mark]] * 4 + [[A, B], [C], []]) == {stop, mark}
