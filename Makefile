@@ -47,11 +47,10 @@ format: .venv/.dev  ## put imports and layout right
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i specmt/native/*.cc specmt/native/*.h
 
-bench: .venv/.dev  ## measure what has not been measured, and write docs/benchmarks.md, or runs/bench for a BUNDLE (an hour)
+bench: .venv/.dev  ## measure what has not been measured, and write docs/benchmarks.md, or runs/bench-… for a BUNDLE (an hour)
 	$(BIN)/python -c 'import ctranslate2' 2> /dev/null || $(PIP_INSTALL) --editable '.[bench]'
-	@set -e; for name in limit passes start systems; do \
-	  $(BIN)/python scripts/bench_$$name.py $(addprefix --bundle ,$(BUNDLE)) $(BENCH); done
-	@$(BIN)/python scripts/write_benchmarks.py $(if $(BUNDLE),--to runs/bench)
+	@set -e; for script in bench_limit bench_passes bench_start bench_systems write_benchmarks; do \
+	  $(BIN)/python scripts/$$script.py $(addprefix --bundle ,$(BUNDLE)) $(BENCH); done
 
 clean:  ## remove .venv, build products and caches; data/corpora and runs stay
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -8,7 +8,8 @@ rises and falls. Then the pair is exported and counted on validation lines with 
 strict. At last all variants translate the same lines in turn, for the processor's time a sentence, and the passes of
 drafters of other shapes are timed, trained or not: how much more they have to emit to pay.
 
-A finished variant is a file NAME.json in the folder, and is not measured again. Run it on one core that is yours:
+A finished variant is a file NAME.json in the folder, and is not measured again for the same seconds, lines and run; a
+table is of what there is. Run it on one core that is yours:
 `taskset 2 python scripts/ablate_drafter.py`.
 """
 
@@ -31,7 +32,7 @@ import numpy as np
 from bench_passes import random_weights, sentences
 from benchmarking import ROOT
 from drafter_study import VARIANTS, Study, Variant, train
-from measure_tree import READ_TOKENS, SOURCE_TOKENS, timed
+from measure_tree import CORPORA, READ_TOKENS, SOURCE_TOKENS, timed
 from sweep import blocks, race, translating
 
 from specmt.architecture import Architecture
@@ -52,7 +53,6 @@ from specmt.tensors import TARGET_POSITIONS, VERIFIER_OUTPUT, ids_name
 from specmt.translator import Translator
 from specmt.weights import dequantised, load_weights, read_stored, save_weights
 
-CORPORA = ("multi30k.valid", "tatoeba.valid")
 DRAFT_LENGTHS = (4, 8)
 TIMED_LINES, ROUNDS, COST_ROUNDS = 100, 5, 20
 BLOCK = 20
@@ -294,15 +294,18 @@ def main() -> None:
     arguments = parser.parse_args()
     study = Study(arguments.config, arguments.run, arguments.folder, arguments.lines)
     study.folder.mkdir(parents=True, exist_ok=True)
+    about = study.about(arguments.seconds)
     rows: dict[str, dict[str, Any]] = {}
     for variant in VARIANTS:
         path = study.folder / f"{variant.name}.json"
         wanted = not arguments.tables and (arguments.only is None or variant.name in arguments.only)
-        if wanted and not path.exists():
+        kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        if wanted and kept.get("about") != about:
             print(f"{time.strftime('%H:%M:%S')}  {variant.name}", file=sys.stderr, flush=True)
-            write_json(path, measure(study, variant, arguments.seconds))
-        if path.exists():
-            rows[variant.name] = json.loads(path.read_text(encoding="utf-8"))
+            kept = {"about": about, **measure(study, variant, arguments.seconds)}
+            write_json(path, kept)
+        if kept:
+            rows[variant.name] = kept
     if arguments.only:
         return
     rows[FINISHED] = finished(study)

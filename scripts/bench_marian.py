@@ -1,7 +1,8 @@
 """A Marian model of OPUS-MT's size in specmt and in CTranslate2: seconds for the same tokens, on one core.
 
 No published model is needed, as the cost of a pass does not depend on the weights. They are random, as transformers
-makes them; end-of-sentence is never said, so that all translations are as long. Who is first alternates.
+makes them; end-of-sentence is never said, so that all translations are as long. CTranslate2 runs in a process for each
+of its instruction sets, the fastest of which counts at a batch size. All take turns.
 
     taskset 2 python scripts/bench_marian.py [--lines N] [--rounds N]
 """
@@ -13,15 +14,18 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import ctranslate2
+os.environ["OMP_NUM_THREADS"] = "1"  # read when torch and CTranslate2 are imported
+
+import peers
 import sentencepiece
 import torch
-from benchmarking import ROOT, with_range
+from benchmark_systems import Setup, Worker
+from benchmarking import ROOT, last_cores, rotated, with_range
 from ctranslate2.converters.transformers import MarianMTLoader, TransformersConverter, register_loader
 from transformers import MarianConfig, MarianMTModel
 
@@ -37,7 +41,11 @@ TOKENS = 24
 """Of a translation."""
 BATCH_SIZES = (1, 32)
 SMOKE = ROOT / "data" / "smoke"
-Pieces = list[list[str]]
+Texts = list[str]
+"""Pieces with spaces between them."""
+System = Callable[[int], tuple[Texts, float]]
+"""A batch size to the translations of all sources and seconds."""
+OURS = "specmt"
 
 
 def main() -> None:
@@ -46,7 +54,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = "1"
+    os.sched_setaffinity(0, last_cores(1))
     lines = (SMOKE / "valid.de").read_text(encoding="utf-8").splitlines()
     with tempfile.TemporaryDirectory() as folder:
         model, bundle, converted = (Path(folder) / name for name in ("model", "bundle", "ctranslate2"))
@@ -55,12 +63,16 @@ def main() -> None:
         convert_for_ctranslate2(model, converted, pieces)
         vocabulary = load_bundle(bundle).vocabulary()
         sources = [vocabulary.encode(line) for line in lines[: options.lines]]
-        systems = (ours(bundle, vocabulary, sources), theirs(converted, vocabulary, sources))
-        said = [system(1) for system in systems]
-        same = sum(map(list.__eq__, *said))
+        workers = started(converted)
+        systems = {OURS: ours(bundle, vocabulary, sources)}
+        systems |= {name: theirs(worker, vocabulary, sources) for name, worker in workers.items()}
+        own, other, *_ = (system(1)[0] for system in systems.values())
+        same = sum(map(str.__eq__, own, other))
         print(f"the same translation of {same} of {len(sources)} lines, {TOKENS} tokens each")
         for batch_size in BATCH_SIZES:
             report(batch_size, systems, len(sources), options.rounds)
+        for worker in workers.values():
+            worker.close()
 
 
 def write_model(folder: Path) -> list[str]:
@@ -113,57 +125,56 @@ def convert_for_ctranslate2(model: Path, folder: Path, pieces: Sequence[str]) ->
     TransformersConverter(str(model)).convert(str(folder), quantization="int8")
 
 
-System = Callable[[int], Pieces]
-"""A batch size to the translations of all sources."""
-
-
 def ours(bundle: Path, vocabulary: AnyVocabulary, sources: Sequence[list[int]]) -> System:
     """specmt's native engine, token by token."""
     engine = load_translator(bundle, engine="native").engine
     requests = [Request(index, [*source, EOS_ID], TOKENS) for index, source in enumerate(sources)]
 
-    def run(batch_size: int) -> Pieces:
-        found: Pieces = [[] for _ in requests]
+    def run(batch_size: int) -> tuple[Texts, float]:
+        found = [""] * len(requests)
         parts = [requests] if batch_size > 1 else [[request] for request in requests]
+        begun = time.perf_counter()
         for part in parts:
             for done in decode(engine, RequestQueue(part, batch_size), Greedy(), batch_size):
-                found[done.request.index] = [vocabulary.piece(id_) for id_ in done.ids]
-        return found
+                found[done.request.index] = " ".join(vocabulary.piece(id_) for id_ in done.ids)
+        return found, time.perf_counter() - begun
 
     return run
 
 
-def theirs(folder: Path, vocabulary: AnyVocabulary, sources: Sequence[list[int]]) -> System:
-    """CTranslate2's greedy decoding in 8 bits."""
-    translator = ctranslate2.Translator(str(folder), compute_type="int8", inter_threads=1, intra_threads=1)
-    tokens = [[vocabulary.source_piece(id_) for id_ in [*source, EOS_ID]] for source in sources]
+def started(folder: Path) -> dict[str, Worker]:
+    """CTranslate2's greedy decoding in 8 bits: a process for each way to multiply, by its name."""
+    settings, cores = {"model": str(folder), "tokens": TOKENS}, tuple(last_cores(1))
+    return {
+        f"CTranslate2{note}": Worker(Setup("pieces", settings, cores, environment))
+        for note, environment in peers.instructions().items()
+    }
 
-    def run(batch_size: int) -> Pieces:
-        parts = [tokens] if batch_size > 1 else [[line] for line in tokens]
-        results = (
-            result
-            for part in parts
-            for result in translator.translate_batch(
-                part, beam_size=1, max_decoding_length=TOKENS, max_batch_size=batch_size
-            )
-        )
-        return [result.hypotheses[0] for result in results]
+
+def theirs(worker: Worker, vocabulary: AnyVocabulary, sources: Sequence[list[int]]) -> System:
+    """What a worker says of the sources."""
+    lines = [" ".join(vocabulary.source_piece(id_) for id_ in [*source, EOS_ID]) for source in sources]
+
+    def run(batch_size: int) -> tuple[Texts, float]:
+        done = worker.run(lines, batch_size)
+        return done.texts, done.seconds
 
     return run
 
 
-def report(batch_size: int, systems: Sequence[System], lines: int, rounds: int) -> None:
-    """Time both in turn, and print a line."""
-    times: list[list[float]] = [[] for _ in systems]
+def report(batch_size: int, systems: Mapping[str, System], lines: int, rounds: int) -> None:
+    """Time all in turn, and print a line: ours beside the fastest of the others."""
+    times: dict[str, list[float]] = {name: [] for name in systems}
     for number in range(rounds + 1):  # the first warms up
-        for place in (0, 1) if number % 2 else (1, 0):
-            begin = time.perf_counter()
-            systems[place](batch_size)
+        for name in rotated(list(systems), number):
+            _, seconds = systems[name](batch_size)
             if number:
-                times[place].append(time.perf_counter() - begin)
-    ratios = [other / own for own, other in zip(*times, strict=True)]
-    own, other = (f"{median(part) / lines * 1000:.1f}" for part in times)
-    print(f"batch size {batch_size}: specmt {own} ms a line, CTranslate2 {other} ms, {with_range(ratios, 2)} times")
+                times[name].append(seconds)
+    own = times.pop(OURS)
+    name, other = min(times.items(), key=lambda item: median(item[1]))
+    ratios = [one / mine for mine, one in zip(own, other, strict=True)]
+    ours_took, theirs_took = (f"{median(part) / lines * 1000:.1f} ms" for part in (own, other))
+    print(f"batch size {batch_size}: {OURS} {ours_took} a line, {name} {theirs_took}, {with_range(ratios, 2)} times")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
 Times are in milliseconds on one core: medians over rounds in which every pass is run once, so that a busy neighbour
 slows all of them alike. Weights do not change the cost, so random ones do: exported for us, as a fairseq checkpoint
-through CTranslate2's own converter for it (the checkpoint's settings serve as a template). Also how many
-tokens the given bundle emits at each draft length, to turn passes into time a token.
+through CTranslate2's own converter for it (the checkpoint's settings serve as a template). Its steps are those of the
+fastest of its instruction sets and, where our output has fewer tokens than the vocabulary, of all pieces or as many by
+a vocabulary map. Also how many tokens the given bundle emits at each draft length, to turn passes into time a token.
 
     python scripts/bench_passes.py [--checkpoint FILE] [--bundle DIR] [--quick]
 """
@@ -125,11 +126,12 @@ def measured(
     times: dict[str, list[float]] = {name: [] for name in (*calls, *theirs)}
     for _ in range(rounds + 2):
         for name, call in calls.items():
-            call()  # what the call before left in the processor's caches is not this one's affair
+            call()  # what the call before left in the processor's caches is not this one's affair, nor theirs below
             begun = time.perf_counter()
             count = call()
             times[name].append((time.perf_counter() - begun) * 1e3 / count)
         for name, timed in theirs.items():
+            timed()
             times[name].append(timed() * 1e3)
     return {name: float(np.median(taken[2:])) for name, taken in times.items()}
 
@@ -159,17 +161,24 @@ def size(architecture: Architecture, template: Path | None, rounds: int) -> dict
             worker.close()
     theirs = {str(beam): their_costs(milliseconds, beam) for beam in (1, 5)}
     ours = {key: value for key, value in milliseconds.items() if not key[0].isdigit()}
-    return {"ours": ours, "CTranslate2": theirs}
+    return {"ours": ours, "CTranslate2": theirs, "vocabulary_map": bool(architecture.target_vocabulary_size)}
 
 
 def _workers(architecture: Architecture, template: Path, folder: Path) -> dict[str, Worker]:
     peers.random_checkpoint(architecture, template, folder)
-    peers.convert(folder / "verifier.pt", folder, folder / "converted", "int8")
-    settings = {"model": str(folder / "converted"), "source_tokens": SOURCE_TOKENS}
+    converted, said = folder / "converted", architecture.target_vocabulary_size
+    peers.convert(folder / "verifier.pt", folder, converted, "int8")
+    if said:
+        peers.write_vocabulary_map(peers.random_pieces(said), converted)
+    maps = (False, True)[: 1 + bool(said)]
+    ways = [(environment, one) for environment in peers.instructions().values() for one in maps]
+    settings = {"model": str(converted), "source_tokens": SOURCE_TOKENS}
     return {
-        f"{beam} {place}": Worker(Setup("steps", {**settings, "beam": beam}, tuple(last_cores(1)), environment))
+        f"{beam} {place}": Worker(
+            Setup("steps", {**settings, "beam": beam, "vocabulary_map": one}, tuple(last_cores(1)), environment)
+        )
         for beam in (1, 5)
-        for place, environment in enumerate(peers.instructions().values())
+        for place, (environment, one) in enumerate(ways)
     }
 
 
@@ -189,7 +198,7 @@ def emitted(options: Options) -> dict[str, Any]:
 def main() -> None:
     """Measure each size, and keep what was measured."""
     parser = benchmarking.parser(str(__doc__))
-    options = benchmarking.options(parser.parse_args())
+    options = benchmarking.options(parser.parse_args(), native=True)
     own = replace(load_bundle(options.bundle).architecture, draft_length=25)
     name = f"the bundle: {own.encoder_layers}+{own.decoder_layers} × d{own.width}, {own.vocabulary_size:,} pieces"
     sizes = {name: own, **LARGE}
@@ -203,4 +212,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    benchmarking.ended(main)

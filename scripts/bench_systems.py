@@ -321,7 +321,7 @@ def main() -> None:
     """Measure, and keep what was measured."""
     parser = benchmarking.parser(str(__doc__))
     arguments = parser.parse_args()
-    options = benchmarking.options(arguments)
+    options = benchmarking.options(arguments, native=True)
     models = None
     if options.checkpoint:
         models = peers.prepared(load_bundle(options.bundle), options.checkpoint, options.folder)
@@ -331,4 +331,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    benchmarking.ended(main)

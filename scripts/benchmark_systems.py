@@ -229,20 +229,46 @@ class _CTranslate2:
             yield from (self._tokenizer.decode(result.hypotheses[0]) for result in results)
 
 
+class _CTranslate2Pieces:
+    """CTranslate2 on lines of pieces with spaces between them, greedily, to so many pieces."""
+
+    def __init__(self, model: str, tokens: int) -> None:
+        import ctranslate2
+
+        self._translator = ctranslate2.Translator(model, compute_type="int8", inter_threads=1, intra_threads=1)
+        self._tokens = tokens
+
+    def translate(self, lines: Sequence[str], batch_size: int) -> Iterator[str]:
+        step = 1 if batch_size == 1 else len(lines)
+        for first in range(0, len(lines), step):
+            results = self._translator.translate_batch(
+                [line.split(" ") for line in lines[first : first + step]],
+                beam_size=1,
+                max_decoding_length=self._tokens,
+                max_batch_size=batch_size,
+            )
+            yield from (" ".join(result.hypotheses[0]) for result in results)
+
+
 class _Steps:
     """CTranslate2 on a made-up source for a fixed number of steps: what encoding and a step cost."""
 
-    def __init__(self, model: str, beam: int, source_tokens: int) -> None:
+    def __init__(self, model: str, beam: int, source_tokens: int, vocabulary_map: bool) -> None:
         import ctranslate2
 
         self._translator = ctranslate2.Translator(model, compute_type="int8", inter_threads=1, intra_threads=1)
         self._sources = [[f"t{5 + place}" for place in range(source_tokens - 1)]]
         self._beam = beam
+        self._vocabulary_map = vocabulary_map
 
     def seconds(self, steps: int) -> float:
         begun = time.perf_counter()
         self._translator.translate_batch(
-            self._sources, beam_size=self._beam, min_decoding_length=steps, max_decoding_length=steps
+            self._sources,
+            beam_size=self._beam,
+            min_decoding_length=steps,
+            max_decoding_length=steps,
+            use_vmap=self._vocabulary_map,
         )
         return time.perf_counter() - begun
 
@@ -265,7 +291,8 @@ def main() -> None:
     # Tools may print; answers go where nothing else does.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    tool = {"specmt": _Specmt, "ctranslate2": _CTranslate2, "steps": _Steps}[kind](**settings)
+    tools = {"specmt": _Specmt, "ctranslate2": _CTranslate2, "pieces": _CTranslate2Pieces, "steps": _Steps}
+    tool = tools[kind](**settings)
     for line in sys.stdin:
         question = json.loads(line)
         if isinstance(tool, _Steps):

@@ -1,8 +1,8 @@
 """What the `bench_*.py` scripts share: their options, results that survive an interruption, cores, spreads.
 
 Each script measures one section and keeps it as `FOLDER/SECTION.json`, part by part: interrupted, it goes on where it
-stopped; run again with the same settings, bundle and `specmt`, it measures nothing. `write_benchmarks.py` turns the
-files into a document.
+stopped; run again with the same settings, bundle, programs and machine, it measures nothing. `write_benchmarks.py`
+turns the files into a document.
 """
 
 from __future__ import annotations
@@ -15,21 +15,24 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from specmt.bundle import MANIFEST, load_bundle
 from specmt.corpus import Pair, evenly_spread, read_parallel
-from specmt.errors import TrainingError
+from specmt.engines import native_library
+from specmt.errors import SpecmtError, TrainingError
 from specmt.files import file_digest, write_json
-from specmt.machine import cpu_model
+from specmt.machine import cpu_model, usable_cores
 
 ROOT = Path(__file__).parent.parent
 BUNDLED = ROOT / "specmt" / "models" / "de-en"
+LANGUAGES = ("de", "en")
+"""Of the test sets."""
 CORPORA = {"Multi30k test2016": "multi30k.test2016", "Tatoeba test": "tatoeba.test", "newstest2021": "newstest2021"}
 T = TypeVar("T")
 _PACKAGES = ("specmt", "onnxruntime", "ctranslate2", "fairseq", "torch", "sentencepiece", "numpy", "openvino")
@@ -54,21 +57,48 @@ def parser(description: str) -> argparse.ArgumentParser:
     made.add_argument("--bundle", type=Path, default=BUNDLED, help="the pair (default: the bundled one)")
     made.add_argument("--checkpoint", type=Path, help="the pair's verifier, for other tools (default: the bundle's)")
     made.add_argument("--corpora", type=Path, default=ROOT / "data" / "corpora")
-    made.add_argument("--folder", type=Path, default=ROOT / "runs" / "bench", help="where results are kept")
+    made.add_argument("--folder", type=Path, help="where results are kept (default: runs/bench, or the pair's own)")
     made.add_argument("--quick", action="store_true", help="few lines and rounds: to see that it runs")
     made.add_argument("--again", action="store_true", help="measure anew what has been measured")
     return made
 
 
-def options(arguments: argparse.Namespace) -> Options:
-    """The shared options among parsed arguments; ends the program where a file is missing."""
+def options(arguments: argparse.Namespace, native: bool = False) -> Options:
+    """The shared options among parsed arguments; ends the program, before it writes, where something is missing.
+
+    Args:
+        native: whether the native engine is needed.
+    """
     for path in filter(None, (arguments.bundle, arguments.checkpoint)):
         if not path.exists():
             sys.exit(f"{path}: no such file or folder")
+    if (languages := load_bundle(arguments.bundle).languages) != LANGUAGES:
+        sys.exit(f"{arguments.bundle} translates {' to '.join(languages)}; the test sets are German and English")
+    for name in (f"{corpus}.{language}" for corpus in CORPORA.values() for language in LANGUAGES):
+        if not (arguments.corpora / name).exists():
+            sys.exit(f"{arguments.corpora / name}: no such file; `python scripts/fetch_corpora.py` gets the test sets")
+    if native:
+        native_library.build()
+    arguments.folder = arguments.folder or folder_of(arguments.bundle)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     arguments.checkpoint = arguments.checkpoint or restored(arguments.bundle, arguments.folder)
     names = ("bundle", "checkpoint", "corpora", "folder", "quick", "again")
     return Options(**{name: getattr(arguments, name) for name in names})
+
+
+def folder_of(bundle: Path) -> Path:
+    """Where a pair's results are kept: the bundled one's in `runs/bench`, each other's in a folder of its own."""
+    own, bundled = (file_digest(path / MANIFEST) for path in (bundle, BUNDLED))
+    return ROOT / "runs" / ("bench" if own == bundled else f"bench-{own[:8]}")
+
+
+def ended(main: Callable[[], int | None]) -> NoReturn:
+    """Run a script and end with its exit code; what is the user's to mend is said in a line."""
+    try:
+        sys.exit(main())
+    except SpecmtError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
 
 
 def restored(bundle: Path, folder: Path) -> Path | None:
@@ -96,9 +126,11 @@ class Results:
             settings: what the measurements depend on; JSON values.
         """
         self._path = options.folder / f"{section}.json"
-        self._settings = {**settings, "quick": options.quick, **_digests(options)}
         self.parts: dict[str, Any] = {}
         self._conditions = conditions()
+        machine = {"cpu": self._conditions["cpu"], "cores": usable_cores(), "versions": self._conditions["versions"]}
+        digests = {**_digests(options), "scripts": _scripts_digest(section)}
+        self._settings = {**settings, "quick": options.quick, **digests, **machine}
         if self._path.exists() and not options.again:
             kept = json.loads(self._path.read_text(encoding="utf-8"))
             if kept["settings"] == json.loads(json.dumps(self._settings)):
@@ -121,11 +153,20 @@ class Results:
 
 def _digests(options: Options) -> dict[str, str]:
     sources = sorted(path for kind in ("*.py", "*.cc", "*.h") for path in (ROOT / "specmt").rglob(kind))
-    code = sha256("".join(file_digest(path) for path in sources).encode()).hexdigest()
-    digests = {"specmt": code, "bundle": file_digest(options.bundle / "manifest.json")}
+    digests = {"specmt": _digest_of(sources), "bundle": file_digest(options.bundle / MANIFEST)}
     if options.checkpoint:
         digests["checkpoint"] = file_digest(options.checkpoint)
     return digests
+
+
+def _scripts_digest(section: str) -> str:
+    """Of the section's own script and what all share."""
+    names = (f"bench_{section}.py", f"{section}.py", "benchmarking.py", "benchmark_systems.py", "peers.py")
+    return _digest_of([path for name in names if (path := ROOT / "scripts" / name).exists()])
+
+
+def _digest_of(paths: Iterable[Path]) -> str:
+    return sha256("".join(file_digest(path) for path in paths).encode()).hexdigest()
 
 
 def conditions() -> dict[str, Any]:
@@ -147,6 +188,12 @@ def conditions() -> dict[str, Any]:
         "date": f"{datetime.datetime.now():%Y-%m-%d %H:%M}",
         "versions": versions,
     }
+
+
+def stat_seconds(stat: str) -> float:
+    """User and system time of a line of `/proc/PID/stat`, whose second field is a name in parentheses."""
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def last_cores(count: int) -> list[int]:

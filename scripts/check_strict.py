@@ -3,22 +3,21 @@
     python scripts/check_strict.py FILE... [--model DIR] [--engine E] [--batch-sizes 1,32] [--draft-lengths 8]
 
 Prints one row for each file, batch size and draft length: how many lines differ from `ar` greedy of the same engine at
-batch size 1. Exits with 1 if any does.
+batch size 1. Exits with 1 if any does. Of a drafter that drafts less, its longest is taken.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import replace
 from pathlib import Path
+
+from benchmarking import BUNDLED, ended
 
 from specmt.corpus import read_lines
 from specmt.loading import load_translator
 from specmt.settings import DecodingSettings
 from specmt.translator import Translator
-
-BUNDLED = Path(__file__).parent.parent / "specmt" / "models" / "de-en"
 
 
 def translations(translator: Translator, lines: list[str], settings: DecodingSettings, batch_size: int) -> list[str]:
@@ -36,6 +35,8 @@ def main() -> int:
     parser.add_argument("--draft-lengths", default="8")
     arguments = parser.parse_args()
     translator = load_translator(arguments.model, engine=arguments.engine)
+    longest = translator.engine.max_draft_length
+    lengths = sorted({min(int(length), longest) for length in arguments.draft_lengths.split(",")}) if longest else []
     greedy = replace(DecodingSettings.relaxed(translator.defaults), strategy="ar")
     print(f"{translator.engine.name}: lines that differ from greedy at batch size 1")
     differing = 0
@@ -44,7 +45,7 @@ def main() -> int:
         expected = translations(translator, lines, greedy, batch_size=1)
         for batch_size in map(int, arguments.batch_sizes.split(",")):
             runs = {"ar": greedy} if batch_size > 1 else {}
-            for draft_length in map(int, arguments.draft_lengths.split(",")):
+            for draft_length in lengths:
                 settings = replace(greedy, strategy="spec", beta=1, draft_length=draft_length)
                 runs[f"strict, draft length {draft_length}"] = settings
             for name, settings in runs.items():
@@ -56,4 +57,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended(main)

@@ -12,8 +12,8 @@ Both then draft for the same verifier in torch, one sentence at a time, on one t
 the processor's time a sentence, by draft length. The native engine does not run their design, but passes of its shape
 are timed there: how many tokens it would have to emit to be as fast as `ar`.
 
-What is finished is kept in the folder, and not done again; ours is the base of `ablate_drafter.py` where that has been
-trained for as long.
+What is finished is kept in the folder, and not done again for the same seconds, lines and run; ours is the base of
+`ablate_drafter.py` where that has been trained for as long in the same run.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from ablate_drafter import CORPORA, export, untrained
+from ablate_drafter import export, untrained
 from bench_passes import sentences
 from benchmarking import ROOT
 from drafter_study import VARIANTS, Study, train
-from measure_tree import READ_TOKENS, SOURCE_TOKENS, timed
+from measure_tree import CORPORA, READ_TOKENS, SOURCE_TOKENS, timed
 from reference_drafter import DECODER_LAYERS, ReferenceDrafter, train_reference
 from torch import Tensor
 
@@ -123,7 +123,8 @@ def ours(study: Study, seconds: float) -> dict[str, Any]:
     base = VARIANTS[0]
     folder, kept = study.folder / base.name, study.folder / f"{base.name}.json"
     trained: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
-    if trained.get("seconds") != seconds:
+    known, about = trained.get("about", {}), study.about(seconds)
+    if any(known.get(name) != about[name] for name in ("seconds", "run")):
         folder = study.folder / "ours"
         trained = train(study, replace(base, name=folder.name), seconds)
     architecture = export(study, folder / "drafter.pt", folder)
@@ -274,10 +275,11 @@ def main() -> None:
     path = study.folder / "reference_design.json"
     study.folder.mkdir(parents=True, exist_ok=True)
     rows: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    about = study.about(arguments.seconds)
     for name, design in designs.items():
-        if name not in rows:
+        if rows.get(name, {}).get("about") != about:
             print(f"{time.strftime('%H:%M:%S')}  {name}", file=sys.stderr, flush=True)
-            rows[name] = {"seconds": arguments.seconds, **design(seconds=arguments.seconds)}
+            rows[name] = {"about": about, **design(seconds=arguments.seconds)}
             write_json(path, rows)
     costs = native_costs(load_bundle(study.run / "bundle").architecture, COST_ROUNDS)
     print("\n".join([*table(rows), *native_table(costs, TARGET_TOKENS)]))

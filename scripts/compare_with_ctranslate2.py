@@ -15,43 +15,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-import ctranslate2
+import peers
 
 from specmt.corpus import read_lines
-from specmt.decoding import Greedy, Request, RequestQueue, decode
-from specmt.engines.torch_engine import TorchEngine
 from specmt.fairseq_backend import checkpoints
-from specmt.vocabulary import EOS_ID, Vocabulary
-
-
-def our_translations(run: Path, sources: list[list[int]]) -> list[list[int]]:
-    """Greedy ids without end-of-sentence, by our torch engine in float32."""
-    verifier = checkpoints.load(run / "verifier" / "verifier.pt")
-    weights = checkpoints.bundle_weights(verifier["model"], {})
-    engine = TorchEngine(checkpoints.verifier_architecture(verifier), weights)
-    requests = [Request(index, [*ids, EOS_ID], 2 * len(ids) + 10) for index, ids in enumerate(sources)]
-    done = {
-        hypothesis.request.index: hypothesis.ids
-        for hypothesis in decode(engine, RequestQueue(requests, 16), Greedy(), 16)
-    }
-    return [[id_ for id_ in done[index] if id_ != EOS_ID] for index in range(len(sources))]
-
-
-def their_translations(run: Path, vocabulary: Vocabulary, sources: list[list[int]]) -> list[list[str]]:
-    """Greedy pieces by CTranslate2, from the same checkpoint through its own converter."""
-    with tempfile.TemporaryDirectory() as folder:
-        converter = ctranslate2.converters.FairseqConverter(
-            str(run / "verifier" / "verifier.pt"), str(run / "binarise"), source_lang="de", target_lang="en"
-        )
-        converter.convert(f"{folder}/model")
-        translator = ctranslate2.Translator(f"{folder}/model", compute_type="float32")
-        pieces = [[vocabulary.piece(id_) for id_ in ids] for ids in sources]
-        limits = [2 * len(ids) + 10 for ids in sources]
-        results = [
-            translator.translate_batch([source], beam_size=1, max_decoding_length=limit)[0]
-            for source, limit in zip(pieces, limits, strict=True)
-        ]
-        return [result.hypotheses[0] for result in results]
+from specmt.vocabulary import Vocabulary
 
 
 def main() -> int:
@@ -63,8 +31,12 @@ def main() -> int:
     arguments = parser.parse_args()
     vocabulary = Vocabulary((arguments.run / "tokenizer" / "tokenizer.model").read_bytes())
     sources = [vocabulary.encode(line) for line in read_lines(arguments.source)[: arguments.lines]]
-    ours = [[vocabulary.piece(id_) for id_ in ids] for ids in our_translations(arguments.run, sources)]
-    theirs = their_translations(arguments.run, vocabulary, sources)
+    checkpoint = arguments.run / "verifier" / "verifier.pt"
+    ours = peers.our_pieces(checkpoints.load(checkpoint), vocabulary, sources)
+    with tempfile.TemporaryDirectory() as folder:
+        converted = Path(folder) / "model"
+        peers.convert(checkpoint, arguments.run / "binarise", converted, None)
+        theirs = peers.their_pieces(converted, vocabulary, sources)
     different = [number for number, pair in enumerate(zip(ours, theirs, strict=True), start=1) if pair[0] != pair[1]]
     for number in different:
         print(

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specmt.bundle import load_bundle
+from benchmarking import ROOT, stat_seconds
+
+from specmt.bundle import MANIFEST, load_bundle
 from specmt.config import Config, SampleConfig, load_config
 from specmt.corpus import Pair, evenly_spread, keep_pair, read_corpus
 from specmt.fairseq_backend import binarise, checkpoints, driver
-from specmt.files import write_json
+from specmt.files import file_digest, write_json
 
 VARIANTS_FOLDER = Path(__file__).parent / "drafter_variants"
 WITHOUT_BIGRAM, OVER_TOKENS = "specmt_drafter_without_bigram", "specmt_drafter_over_tokens"
@@ -98,9 +100,17 @@ class Study:
         refined = self.run / "refine" / "verifier.pt"
         return refined if refined.exists() else self.run / "verifier" / "verifier.pt"
 
+    def run_digest(self) -> str:
+        """Of the run's finished bundle."""
+        return file_digest(self.run / "bundle" / MANIFEST)
+
+    def about(self, seconds: float) -> dict[str, Any]:
+        """What a result depends on, by which it is known again: the time of a training, lines, the run."""
+        return {"seconds": seconds, "lines": self.lines, "run": self.run_digest()}
+
     def pairs(self, name: str) -> list[Pair]:
         """Validation lines, spread evenly over a file."""
-        folder = Path(load_config(self.config, []).data.folder)
+        folder = ROOT / load_config(self.config, []).data.folder
         return evenly_spread(read_corpus(folder / name, *self.languages), self.lines)
 
 
@@ -138,12 +148,6 @@ def children_seconds() -> float:
     return sum(stat_seconds(Path(f"/proc/{pid}/stat").read_text()) for pid in pids)
 
 
-def stat_seconds(stat: str) -> float:
-    """User and system time of a line of `/proc/PID/stat`, whose second field is a name in parentheses."""
-    fields = stat.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def trainer_arguments(study: Study, variant: Variant, updates: int, data: Path, checkpoints_folder: Path) -> list[str]:
     """What fairseq is told."""
     config = study.settings(variant, updates)
@@ -153,17 +157,19 @@ def trainer_arguments(study: Study, variant: Variant, updates: int, data: Path, 
 
 
 def seconds_an_update(study: Study, variant: Variant, folder: Path) -> float:
-    """Processor time of an update, from the first few of a long run; kept in the folder."""
-    path = folder / "seconds.json"
-    if path.exists():
-        return float(json.loads(path.read_text(encoding="utf-8")))
+    """Processor time of an update, from the first few of a long run; kept in the folder, for the study's run."""
+    path, run = folder / "seconds.json", study.run_digest()
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    if isinstance(kept, dict) and kept["run"] == run:
+        return float(kept["seconds"])
     watch = Watch(stop_after=TIMED_BETWEEN[1])
     arguments = trainer_arguments(study, variant, 10_000, study.run / "distil", folder / "checkpoints")
     with suppress(EnoughSeenError):
         driver.run([*arguments, "--log-interval", str(TIMED_BETWEEN[0])], 1, folder / "train.log", watch)
     first, last = TIMED_BETWEEN
-    write_json(path, (watch.seconds[last] - watch.seconds[first]) / (last - first))
-    return seconds_an_update(study, variant, folder)
+    seconds = (watch.seconds[last] - watch.seconds[first]) / (last - first)
+    write_json(path, {"run": run, "seconds": seconds})
+    return seconds
 
 
 def train(study: Study, variant: Variant, seconds: float) -> dict[str, Any]:
@@ -185,8 +191,9 @@ def train(study: Study, variant: Variant, seconds: float) -> dict[str, Any]:
 
 def references(study: Study) -> Path:
     """The distilled sources with their references, binarised; validation stays the verifier's translations."""
-    folder = study.folder / "references-data"
-    if (folder / "done").exists():
+    folder, run = study.folder / "references-data", study.run_digest()
+    done = folder / "done"
+    if done.exists() and done.read_text(encoding="utf-8") == run:
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     config, languages = load_config(study.config, []), study.languages
@@ -195,7 +202,7 @@ def references(study: Study) -> Path:
     pairs: list[tuple[list[int], list[int]]] = []
     for entry in config.data.train:
         sample = config.distillation.sample.get(entry.path, SampleConfig(repeat=entry.repeat))
-        read = read_corpus(Path(config.data.folder) / entry.path, *languages, entry.swapped)[: entry.limit or None]
+        read = read_corpus(ROOT / config.data.folder / entry.path, *languages, entry.swapped)[: entry.limit or None]
         encoded = [
             (vocabulary.encode(pair.source), vocabulary.encode(pair.target)) for pair in read[: sample.limit or None]
         ]
@@ -208,5 +215,5 @@ def references(study: Study) -> Path:
     binarise.write_split(folder, "train", languages, pairs, len(vocabulary))
     for path in (study.run / "distil").glob("valid.*"):
         shutil.copyfile(path, folder / path.name)
-    (folder / "done").touch()
+    done.write_text(run, encoding="utf-8")
     return folder

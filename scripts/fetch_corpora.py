@@ -3,8 +3,8 @@
     python scripts/fetch_corpora.py --from FOLDER     copies from a folder that has the project's own files
     python scripts/fetch_corpora.py                   downloads what is public
 
-Either way the folder (default ``data/corpora``) then holds, for each corpus, ``NAME.train.tsv.xz`` (one pair a line:
-German, a tab, English) and line-aligned ``NAME.valid.{de,en}``, ``NAME.test*.{de,en}``.
+Either way the folder (default: the repository's ``data/corpora``) then holds, for each corpus, ``NAME.train.tsv.xz``
+(one pair a line: German, a tab, English) and line-aligned ``NAME.valid.{de,en}``, ``NAME.test*.{de,en}``.
 
 What is known about the bytes, and what is not:
 
@@ -65,6 +65,7 @@ SHA256 = {
 }
 """The project's own files, by name."""
 
+ROOT = Path(__file__).parent.parent
 CORPORA = ("multi30k", "newstest2021", "tatoeba", "wmt")
 
 
@@ -157,7 +158,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--from", dest="source", type=Path, metavar="FOLDER", help="take the files from this folder")
-    parser.add_argument("--to", dest="target", type=Path, metavar="FOLDER", default=Path("data/corpora"))
+    parser.add_argument("--to", dest="target", type=Path, metavar="FOLDER", default=ROOT / "data" / "corpora")
     parser.add_argument("--only", default=",".join(CORPORA), metavar="NAME,…", help=f"of {', '.join(CORPORA)}")
     parser.add_argument("--link", action="store_true", help="with --from: symbolic links in place of copies")
     return parser.parse_args(arguments)

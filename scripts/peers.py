@@ -6,7 +6,7 @@ Also whether a bundle and a checkpoint hold the same verifier.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from specmt.decoding import Greedy, Request, RequestQueue, decode
 from specmt.files import atomic_path, file_digest
 from specmt.machine import cpu_model
 from specmt.tensors import VERIFIER_OUTPUT, ids_name
-from specmt.vocabulary import EOS_ID, MASK_ID
+from specmt.vocabulary import EOS_ID, MASK_ID, AnyVocabulary
 from specmt.weights import LARGEST, load_weights
 
 VOCABULARY_MAP = "vmap.txt"
@@ -44,16 +44,14 @@ class Peers:
 def instructions() -> dict[str, dict[str, str]]:
     """How CTranslate2 may be told to multiply on this processor: environments by a note on each.
 
-    Away from Intel's it keeps to AVX2 unless told otherwise, and oneDNN multiplies, which knows no packed products.
+    Away from Intel's it keeps to AVX2 unless told otherwise, and oneDNN multiplies, which knows no packed products. On
+    Intel's MKL does, which packs the weights unless told otherwise.
     """
     found: dict[str, dict[str, str]] = {"": {}}
     if "avx512f" in Path("/proc/cpuinfo").read_text(encoding="utf-8"):
         found[", AVX-512"] = {"CT2_FORCE_CPU_ISA": "AVX512"}
     if "Intel" in cpu_model():
-        found |= {
-            f"{note}, packed": {**environment, "CT2_USE_EXPERIMENTAL_PACKED_GEMM": "1"}
-            for note, environment in found.items()
-        }
+        found |= {f"{note}, unpacked": {**environment, "CT2_PACKED_GEMM": "0"} for note, environment in found.items()}
     return found
 
 
@@ -79,17 +77,21 @@ def prepared(bundle: Bundle, checkpoint: Path, folder: Path) -> Peers:
             (made / "data").mkdir(parents=True)
             write_dictionary(bundle.vocabulary(), made / "data", ("de", "en"))
             convert(checkpoint, made / "data", made / "int8", "int8")
-            _write_vocabulary_map(bundle, made / "int8")
+            ids = load_weights(bundle).get(ids_name(VERIFIER_OUTPUT))
+            if ids is not None:
+                vocabulary = bundle.vocabulary()
+                write_vocabulary_map((vocabulary.piece(id_) for id_ in ids.astype(int).tolist()), made / "int8")
     return Peers(ready / "data", checkpoint, ready / "int8")
 
 
-def _write_vocabulary_map(bundle: Bundle, converted: Path) -> None:
-    """The tokens that the bundle's output has, whatever the source; nothing where it has all."""
-    ids = load_weights(bundle).get(ids_name(VERIFIER_OUTPUT))
-    if ids is not None:
-        vocabulary = bundle.vocabulary()
-        pieces = " ".join(vocabulary.piece(id_) for id_ in ids.astype(int).tolist())
-        (converted / VOCABULARY_MAP).write_text(f"\t{pieces}\n", encoding="utf-8")
+def write_vocabulary_map(pieces: Iterable[str], converted: Path) -> None:
+    """So that a converted model can be told to say these, whatever the source."""
+    (converted / VOCABULARY_MAP).write_text(f"\t{' '.join(pieces)}\n", encoding="utf-8")
+
+
+def random_pieces(vocabulary_size: int) -> list[str]:
+    """What the pieces of `random_checkpoint` are called, up to a size of the vocabulary."""
+    return [f"t{place}" for place in range(MASK_ID, vocabulary_size)]
 
 
 def random_checkpoint(architecture: Architecture, template: Path, folder: Path) -> None:
@@ -118,7 +120,7 @@ def random_checkpoint(architecture: Architecture, template: Path, folder: Path) 
     for name in ("encoder.embed_tokens", "decoder.embed_tokens", "decoder.output_projection"):
         model[f"{name}.weight"] = embeddings
     torch.save({**state, "model": {**kept, **model}}, folder / "verifier.pt")
-    words = "".join(f"t{place} 1\n" for place in range(MASK_ID, architecture.vocabulary_size))
+    words = "".join(f"{piece} 1\n" for piece in random_pieces(architecture.vocabulary_size))
     for language in ("de", "en"):
         (folder / f"dict.{language}.txt").write_text(words, encoding="utf-8")
 
@@ -133,9 +135,6 @@ def same_weights(bundle_path: Path, checkpoint: Path, peers: Peers, lines: Seque
     at most 0.5 where the bundle holds the checkpoint's weights rounded. `same_tokens`: lines on which our torch engine
     in float32, on the checkpoint's own weights, and CTranslate2 in float32 give the same tokens.
     """
-    import torch
-
-    from specmt.engines.torch_engine import TorchEngine
     from specmt.fairseq_backend import checkpoints
 
     bundle = load_bundle(bundle_path)
@@ -143,15 +142,14 @@ def same_weights(bundle_path: Path, checkpoint: Path, peers: Peers, lines: Seque
     theirs = checkpoints.bundle_weights(state["model"], {})
     ours = load_weights(bundle)
     farthest = max(_steps_apart(ours[name], weight.numpy()) for name, weight in theirs.items())
-    torch.set_num_threads(1)
-    engine = TorchEngine(checkpoints.verifier_architecture(state), theirs)
+    converted = peers.converted.with_name("float32")
+    if not converted.exists():
+        with atomic_path(converted) as made:
+            convert(peers.checkpoint, peers.data, made, None)
     vocabulary = bundle.vocabulary()
     sources = [vocabulary.encode(line) for line in lines]
-    requests = [Request(index, [*ids, EOS_ID], 2 * len(ids) + 10) for index, ids in enumerate(sources)]
-    done = {item.request.index: item.ids for item in decode(engine, RequestQueue(requests, 16), Greedy(), 16)}
-    expected = [[vocabulary.piece(id_) for id_ in done[index] if id_ != EOS_ID] for index in range(len(sources))]
-    found = _float_translations(peers, [[vocabulary.piece(id_) for id_ in ids] for ids in sources])
-    same = sum(pair[0] == pair[1] for pair in zip(found, expected, strict=True))
+    pairs = zip(our_pieces(state, vocabulary, sources), their_pieces(converted, vocabulary, sources), strict=True)
+    same = sum(own == other for own, other in pairs)
     return {"farthest_in_steps": farthest, "same_tokens": same, "lines": len(lines)}
 
 
@@ -165,16 +163,30 @@ def _steps_apart(ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]) -> fl
     return float((np.abs(ours - theirs) / np.where(step > 0, step, 1)).max())
 
 
-def _float_translations(peers: Peers, sources: list[list[str]]) -> list[list[str]]:
+def our_pieces(state: dict[str, Any], vocabulary: AnyVocabulary, sources: Sequence[list[int]]) -> list[list[str]]:
+    """Greedy translations by a checkpoint's own weights, in our torch engine in float32."""
+    import torch
+
+    from specmt.engines.torch_engine import TorchEngine
+    from specmt.fairseq_backend import checkpoints
+
+    torch.set_num_threads(1)
+    weights = checkpoints.bundle_weights(state["model"], {})
+    engine = TorchEngine(checkpoints.verifier_architecture(state), weights)
+    requests = [Request(index, [*ids, EOS_ID], 2 * len(ids) + 10) for index, ids in enumerate(sources)]
+    done = {item.request.index: item.ids for item in decode(engine, RequestQueue(requests, 16), Greedy(), 16)}
+    return [[vocabulary.piece(id_) for id_ in done[index] if id_ != EOS_ID] for index in range(len(sources))]
+
+
+def their_pieces(converted: Path, vocabulary: AnyVocabulary, sources: Sequence[list[int]]) -> list[list[str]]:
+    """Greedy translations by CTranslate2 in float32."""
     import ctranslate2
 
-    converted = peers.converted.with_name("float32")
-    if not converted.exists():
-        convert(peers.checkpoint, peers.data, converted, None)
+    pieces = [[vocabulary.piece(id_) for id_ in ids] for ids in sources]
     translator = ctranslate2.Translator(str(converted), compute_type="float32", intra_threads=1)
     return [
         translator.translate_batch([source], beam_size=1, max_decoding_length=2 * len(source) + 10)[0].hypotheses[0]
-        for source in sources
+        for source in pieces
     ]
 
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from benchmarking import ROOT, stat_seconds
+
 SOURCES = ("multi30k.test2016.de", "tatoeba.test.de")
 EVERY = 100
 """Lines between two readings."""
@@ -31,6 +32,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--engine", default="auto")
     chosen = parser.parse_args()
+    if chosen.lines < chosen.warm_up + 10:
+        parser.error(f"--lines must be at least 10 more than --warm-up ({chosen.warm_up}): a tenth has a line")
     sources = [line for name in SOURCES for line in (ROOT / "data/corpora" / name).read_bytes().splitlines(True)]
     options = ["--threads", str(chosen.threads), "--engine", chosen.engine]
     command = [sys.executable, "-m", "specmt", "translate", "-q", *options]
@@ -87,11 +90,9 @@ def measure(run: subprocess.Popen[bytes], warm_up: int, lines: int) -> list[Tent
 
 def usage(pid: int) -> tuple[float, float]:
     """Processor seconds and resident megabytes of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    ticks = int(fields[11]) + int(fields[12])
     status = Path(f"/proc/{pid}/status").read_text()
     resident = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
-    return ticks / 100, int(resident.split()[1]) / 1024
+    return stat_seconds(Path(f"/proc/{pid}/stat").read_text()), int(resident.split()[1]) / 1024
 
 
 if __name__ == "__main__":

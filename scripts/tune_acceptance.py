@@ -2,55 +2,49 @@
 
     python scripts/tune_acceptance.py SOURCE REFERENCE [--model DIR] [--draft-lengths 5,6,8,10] [--lines 400]
 
-First the draft length, strict, since it changes no text: the fastest is taken. Then β × τ at that length. Times are
-medians of `--repeats` rounds in turn, at batch size 1 on one core.
+First the draft length, strict, since it changes no text: the fastest is taken. Then β × τ at that length. Everything
+is scored first; then all take turns, at batch size 1 on one core. A speedup is the median over `--repeats` rounds of
+the ratio of their times (and its range).
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import os
+import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
-import sacrebleu
+from benchmarking import BUNDLED, ended, last_cores, with_range
+from sweep import BLOCK, blocks, draft_lengths, measured, race, translated, translating
 
-from specmt.corpus import read_parallel
+from specmt.corpus import Pair, read_parallel
 from specmt.loading import load_translator
 from specmt.settings import DecodingSettings
-from specmt.translation import Translation
 from specmt.translator import Translator
 
-BUNDLED = Path(__file__).parent.parent / "specmt" / "models" / "de-en"
 BETAS = (2, 3, 5)
 TAUS = (0.3, 0.6, 1.0, 1.5, 2.0, 3.0)
 
 
-def timed(translator: Translator, lines: list[str], settings: DecodingSettings) -> tuple[float, list[Translation]]:
-    """Seconds, text in to text out, and what came out."""
-    start = time.perf_counter()
-    translations = list(translator.translate(lines, settings, batch_size=1))
-    return time.perf_counter() - start, translations
-
-
 def measure(
-    translator: Translator, lines: list[str], references: list[str], runs: dict[str, DecodingSettings], repeats: int
+    translator: Translator, pairs: Sequence[Pair], runs: Mapping[str, DecodingSettings], rounds: int
 ) -> dict[str, float]:
-    """Run all in turn, print a row for each, and return each one's speedup over the first."""
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    outputs: dict[str, list[Translation]] = {}
-    for _ in range(repeats):
-        for name, settings in runs.items():
-            taken, outputs[name] = timed(translator, lines, settings)
-            seconds[name].append(taken)
-    first = next(iter(runs))
-    speedups = {name: statistics.median(seconds[first]) / statistics.median(seconds[name]) for name in runs}
-    for name in runs:
-        iterations = sum(len(translation.iterations) for translation in outputs[name])
-        emitted = sum(len(translation.ids) for translation in outputs[name]) / iterations
-        bleu = sacrebleu.corpus_bleu([translation.text for translation in outputs[name]], [references]).score
-        print(f"{name:24}  BLEU {bleu:5.2f}  mean emitted {emitted:5.2f}  speedup {speedups[name]:5.2f}", flush=True)
+    """Run all in turn, print a row for each, and return each one's speedup over the first, the median over rounds."""
+    scored = {name: measured(translated(translator, pairs, one, batch_size=1), pairs) for name, one in runs.items()}
+    lines = [pair.source for pair in pairs]
+    timed = {name: translating(translator, one, batch_size=1) for name, one in runs.items()}
+    seconds = race(timed, blocks(lines, BLOCK), rounds, time.perf_counter)
+    first = seconds[next(iter(runs))]
+    speedups = {}
+    for name, found in scored.items():
+        ratios = [plain / taken for plain, taken in zip(first, seconds[name], strict=True)]
+        speedups[name] = median(ratios)
+        told = f"BLEU {found['bleu']:5.2f}  mean emitted {found['emitted']:5.2f}  speedup {with_range(ratios, 2)}"
+        print(f"{name:24}  {told}", flush=True)
     return speedups
 
 
@@ -61,18 +55,23 @@ def main() -> None:
     parser.add_argument("reference", type=Path)
     parser.add_argument("--model", type=Path, default=BUNDLED)
     parser.add_argument("--engine", default="auto")
-    parser.add_argument("--draft-lengths", default="4,5,6,7,8,10")
+    parser.add_argument("--draft-lengths", help="with commas between (default: up to the drafter's longest)")
     parser.add_argument("--lines", type=int, default=400)
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
+    os.sched_setaffinity(0, last_cores(1))
     pairs = read_parallel(arguments.source, arguments.reference)[: arguments.lines]
-    lines, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
     translator = load_translator(arguments.model, engine=arguments.engine)
+    longest = translator.engine.max_draft_length
+    asked = arguments.draft_lengths
+    chosen = sorted(map(int, asked.split(","))) if asked else draft_lengths(longest)
+    if not 1 <= chosen[0] <= chosen[-1] <= longest:
+        sys.exit(f"{arguments.model} drafts 1 to {longest} tokens" if longest else f"{arguments.model} has no drafter")
     spec = DecodingSettings.relaxed(translator.defaults)
     runs = {"ar": replace(spec, strategy="ar")}
-    lengths = {f"strict, draft length {k}": int(k) for k in arguments.draft_lengths.split(",")}
+    lengths = {f"strict, draft length {k}": k for k in chosen}
     runs |= {name: replace(spec.strict(), draft_length=k) for name, k in lengths.items()}
-    speedups = measure(translator, lines, references, runs, arguments.repeats)
+    speedups = measure(translator, pairs, runs, arguments.repeats)
     best = max(lengths, key=lambda name: speedups[name])
     relaxed = {
         f"beta {beta}, tau {tau}": replace(spec, draft_length=lengths[best], beta=beta, tau=tau)
@@ -80,8 +79,8 @@ def main() -> None:
         for tau in TAUS
     }
     print(f"relaxed, draft length {lengths[best]}")
-    measure(translator, lines, references, {"ar": runs["ar"], **relaxed}, arguments.repeats)
+    measure(translator, pairs, {"ar": runs["ar"], **relaxed}, arguments.repeats)
 
 
 if __name__ == "__main__":
-    main()
+    ended(main)

@@ -2,7 +2,10 @@
 
 Tables take the place of `{{NAME}}` in `docs/benchmarks.template.md`; what has not been measured is said so.
 
-    python scripts/write_benchmarks.py [--folder runs/bench] [--to docs]
+    python scripts/write_benchmarks.py [--bundle DIR] [--folder DIR] [--to DIR]
+
+It takes the options of those scripts, of which the bundle and the folder matter: another pair's document is written
+into its folder.
 """
 
 from __future__ import annotations
@@ -10,15 +13,29 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import benchmarking
 import numpy as np
 from benchmark_figure import draw
-from benchmarking import CORPORA, ROOT, Parts, core_counts, rounds_of, timed_lengths, timed_sizes, with_range
+from benchmarking import (
+    BUNDLED,
+    CORPORA,
+    ROOT,
+    Parts,
+    core_counts,
+    folder_of,
+    rounds_of,
+    timed_lengths,
+    timed_sizes,
+    with_range,
+)
 
+from specmt.bundle import MANIFEST
 from specmt.files import atomic_path
 
 PEER = "CTranslate2 int8 greedy"
@@ -148,7 +165,10 @@ def passes(sections: Parts) -> str:
         about = f"encoder {ours['encode']:.2f} ms, step {step:.3f} ms"
         if theirs:
             beam = part["CTranslate2"]["5"]["step"]
-            about += f"; CTranslate2: encoder {theirs['encode']:.2f}, step {theirs['step']:.3f}, of beam 5 {beam:.3f}"
+            said = "" if part.get("vocabulary_map") else ", all pieces scored"
+            about += (
+                f"; CTranslate2{said}: encoder {theirs['encode']:.2f}, step {theirs['step']:.3f}, of beam 5 {beam:.3f}"
+            )
         rows = [
             [
                 str(length),
@@ -306,10 +326,26 @@ def substituted(template: str, text: Callable[[str], str]) -> str:
 
 def parsed_options(description: str | None) -> argparse.Namespace:
     """`folder`, with what was measured, and `to`, for the document and its figures."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "bench")
-    parser.add_argument("--to", type=Path, default=ROOT / "docs", help="folder of the document and its figures")
-    return parser.parse_args()
+    parser = benchmarking.parser(description or "")
+    parser.add_argument("--to", type=Path, help="folder of the document and its figures (default: docs, or the pair's)")
+    options = parser.parse_args()
+    if not (options.bundle / MANIFEST).exists():
+        sys.exit(f"{options.bundle}: no such bundle")
+    own = folder_of(options.bundle)
+    options.folder = options.folder or own
+    options.to = options.to or (ROOT / "docs" if own == folder_of(BUNDLED) else options.folder)
+    return options
+
+
+def kept(folder: Path) -> dict[str, Any]:
+    """The sections that were measured; ends the program where they are of different bundles."""
+    files = {name: folder / f"{name}.json" for name in SECTIONS}
+    sections = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in files.items() if path.exists()}
+    bundles = {name: section["settings"]["bundle"][:8] for name, section in sections.items()}
+    if len(set(bundles.values())) > 1:
+        measured = ", ".join(f"{name} of {bundle}" for name, bundle in bundles.items())
+        sys.exit(f"{folder}: measured of different bundles ({measured}); run the scripts again")
+    return sections
 
 
 def write(name: str, fill: Callable[[str], str], folder: Path) -> None:
@@ -323,8 +359,7 @@ def write(name: str, fill: Callable[[str], str], folder: Path) -> None:
 def main() -> None:
     """Read, fill, draw."""
     options = parsed_options(__doc__)
-    files = {name: options.folder / f"{name}.json" for name in SECTIONS}
-    sections = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in files.items() if path.exists()}
+    sections = kept(options.folder)
     draw(sections, options.to / "benchmarks.svg")
     write("benchmarks", lambda template: filled(template, sections), options.to)
 

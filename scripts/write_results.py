@@ -2,7 +2,7 @@
 
 Tables take the place of `{{NAME}}` in `docs/results.template.md`; what has not been measured is said so.
 
-    python scripts/write_results.py [--folder runs/bench] [--to docs]
+    python scripts/write_results.py [--bundle DIR] [--folder DIR] [--to DIR]
 """
 
 from __future__ import annotations

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from itertools import islice, pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +26,7 @@ from specmt.architecture import Architecture
 from specmt.drafting import walk
 from specmt.engines.base import Lattice
 from specmt.engines.torch_engine import TorchEngine
+from specmt.errors import ConfigError
 from specmt.vocabulary import EOS_ID, MASK_ID, PAD_ID
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
@@ -106,9 +110,25 @@ def test_a_chain_need_not_use_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_time_of_a_process_is_read_past_its_name() -> None:
-    from drafter_study import stat_seconds
+    from benchmarking import stat_seconds
 
     assert stat_seconds("12 (a ) b) R 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20") == pytest.approx(2.0)
+
+
+def test_a_result_is_known_again_by_its_seconds_lines_and_run(tmp_path: Path) -> None:
+    from drafter_study import VARIANTS, Study, seconds_an_update
+
+    for run in ("first", "second"):
+        (tmp_path / run / "bundle").mkdir(parents=True)
+        (tmp_path / run / "bundle" / "manifest.json").write_text(run)
+    first, second = (Study(tmp_path, tmp_path / run, tmp_path, lines=5) for run in ("first", "second"))
+    assert first.about(60) == first.about(60.0)
+    abouts = [first.about(60), first.about(47.3), second.about(60), replace(first, lines=6).about(60)]
+    assert len({json.dumps(about) for about in abouts}) == 4
+    (tmp_path / "seconds.json").write_text(json.dumps({"run": first.run_digest(), "seconds": 0.25}))
+    assert seconds_an_update(first, VARIANTS[0], tmp_path) == 0.25
+    with pytest.raises(ConfigError):  # it begins to time, and finds no configuration
+        seconds_an_update(second, VARIANTS[0], tmp_path)
 
 
 def test_the_line_through_emitted_tokens_gains_the_same_with_every_doubling() -> None:

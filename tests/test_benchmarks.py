@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import bench_passes
 import benchmark_systems
+import benchmarking
 import pytest
 import write_benchmarks
 from benchmarking import Options, Results, rotated, with_range
@@ -41,14 +44,79 @@ def test_a_part_is_measured_once_and_taken_up_by_the_next_run(options: Options) 
     assert again.part("b", measure) == 2
 
 
-@pytest.mark.parametrize("change", ["settings", "again", "bundle", "quick"])
-def test_measurements_under_other_conditions_are_not_mixed(options: Options, change: str) -> None:
+@pytest.mark.parametrize("change", ["settings", "again", "bundle", "quick", "cores", "version"])
+def test_measurements_under_other_conditions_are_not_mixed(
+    options: Options, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Results(options, "section", {"rounds": 3}).part("a", lambda: 1)
+    if change == "cores":
+        monkeypatch.setattr(benchmarking, "usable_cores", lambda: 1000)
+    if change == "version":
+        conditions = benchmarking.conditions()
+        monkeypatch.setattr(benchmarking, "conditions", lambda: {**conditions, "versions": {"numpy": "0"}})
     if change == "bundle":
         (options.bundle / "manifest.json").write_text('{"another": 1}')
     values = {**vars(options), "again": change == "again", "quick": change == "quick"}
     results = Results(Options(**values), "section", {"rounds": 4 if change == "settings" else 3})
     assert results.part("a", lambda: 2) == 2
+
+
+def benchmark_options(folder: Path, corpora: Path) -> list[str]:
+    return ["--folder", str(folder / "results"), "--corpora", str(corpora)]
+
+
+def test_what_a_fresh_clone_lacks_is_named_before_anything_is_written(tmp_path: Path) -> None:
+    arguments = benchmarking.parser("").parse_args(benchmark_options(tmp_path, tmp_path))
+    with pytest.raises(SystemExit, match=r"multi30k\.test2016\.de: no such file; `python scripts/fetch_corpora\.py`"):
+        benchmarking.options(arguments)
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.fixture
+def corpora(tmp_path: Path) -> Path:
+    for name in benchmarking.CORPORA.values():
+        for language in benchmarking.LANGUAGES:
+            (tmp_path / f"{name}.{language}").write_text("Ja.\n")
+    return tmp_path
+
+
+def test_a_pair_of_other_languages_is_refused(corpora: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(benchmarking, "load_bundle", lambda _: SimpleNamespace(languages=("en", "de")))
+    with pytest.raises(SystemExit, match="translates en to de; the test sets are German and English"):
+        benchmarking.options(benchmarking.parser("").parse_args(benchmark_options(corpora, corpora)))
+
+
+def test_an_engine_that_is_not_compiled_is_one_line(
+    corpora: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(benchmarking.native_library, "runnable", tuple)
+    arguments = benchmarking.parser("").parse_args(benchmark_options(corpora, corpora))
+    with pytest.raises(SystemExit) as ended:
+        benchmarking.ended(lambda: benchmarking.options(arguments, native=True) and 0)
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_another_pair_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    assert benchmarking.folder_of(benchmarking.BUNDLED) == ROOT / "runs" / "bench"
+    (tmp_path / "manifest.json").write_text("{}")
+    assert benchmarking.folder_of(tmp_path).name == f"bench-{sha256(b'{}').hexdigest()[:8]}"
+
+
+def test_both_are_warm_when_a_pass_counts() -> None:
+    calls: list[str] = []
+
+    def ours() -> int:
+        calls.append("ours")
+        return 1
+
+    def theirs() -> float:
+        calls.append("theirs")
+        return 0.001 * len(calls)
+
+    found = bench_passes.measured({"pass": ours}, {"step": theirs}, rounds=1)
+    assert calls == ["ours", "ours", "theirs", "theirs"] * 3
+    assert found["step"] == pytest.approx(12)
 
 
 def test_turns_change_from_round_to_round_and_miss_nobody() -> None:
@@ -179,6 +247,21 @@ def test_what_a_bigger_model_can_expect_takes_the_fastest_draft_length() -> None
 def test_an_iteration_pays_from_the_tokens_whose_steps_cost_as_much() -> None:
     text = write_benchmarks.passes({"passes": PASSES})
     assert "| 4 | 0.700 | 1.400 | 2.000 | 2.00 | 1.00 |" in text
+
+
+def test_a_step_that_scored_all_pieces_is_called_so() -> None:
+    assert "CTranslate2, all pieces scored: encoder" in write_benchmarks.passes({"passes": PASSES})
+    mapped = section({"size/big": {**SIZE, "vocabulary_map": True}}, draft_lengths=[1, 4])
+    assert "CTranslate2: encoder" in write_benchmarks.passes({"passes": mapped})
+
+
+def test_sections_of_different_bundles_make_no_document(tmp_path: Path) -> None:
+    for name, bundle in (("systems", "12345678a"), ("passes", "12345678a")):
+        (tmp_path / f"{name}.json").write_text(json.dumps(section({}, bundle=bundle)))
+    assert list(write_benchmarks.kept(tmp_path)) == ["systems", "passes"]
+    (tmp_path / "limit.json").write_text(json.dumps(section({}, bundle="another")))
+    with pytest.raises(SystemExit, match="passes of 12345678, limit of another"):
+        write_benchmarks.kept(tmp_path)
 
 
 def test_the_document_says_what_was_not_measured_and_what_was_quick() -> None:
