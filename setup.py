@@ -1,7 +1,7 @@
 """Compiles the native engine at installation; everything else stands in setup.cfg.
 
-Needs a C++ compiler, GCC (from 9 on; builds for AVX-VNNI and AMX from 11 on) or Clang: `$CXX`, or one on the path. Where
-there is none, specmt is installed without the engine and runs on ONNX Runtime.
+Needs a C++ compiler, `$CXX` or one on the path: GCC (from 9 on; for AVX-VNNI and AMX, from 11 on) or Clang. Where there
+is none, specmt is installed without the engine and runs on ONNX Runtime.
 """
 
 from __future__ import annotations

@@ -146,8 +146,8 @@ class RefinementConfig:
     """Learn the hypothesis of each beam that is nearest the reference (BLEU of its tokens), not the one with the best
     score."""
     reference_below: Annotated[float, Field(ge=0, le=100)] = 0.0
-    """With `nearest_reference`: where the nearest has less BLEU than this, learn the reference, as no hypothesis has what
-    the verifier does not know."""
+    """With `nearest_reference`: where the nearest has less BLEU than this, learn the reference; what the verifier does
+    not know, no hypothesis has."""
     batch_size: Positive = 40
     """Sentences whose beams are in flight."""
     sample: Samples = Field(default_factory=dict)
