@@ -116,6 +116,8 @@ class OptimizerConfig:
     """Last checkpoints whose weights are averaged: the stage's result, also where `patience` ended it."""
     patience: Count = 0
     """Validations without a better loss after which training ends; 0 never ends early."""
+    replicas: Positive = 1
+    """Trainings beside each other, each on its share of the cores; weights are averaged at every checkpoint."""
 
 
 @_section
@@ -356,6 +358,8 @@ def _wrong_corpora(config: Config) -> Iterator[str]:
     for section, trained in (("verifier", config.verifier), ("refinement", refinement), ("drafter", config.drafter)):
         if trained and trained.optimizer.batch_tokens <= data.max_tokens:
             yield f"{section}.optimizer.batch_tokens: must be more than data.max_tokens"
+        if trained and trained.optimizer.replicas > 1 and trained.optimizer.patience:
+            yield f"{section}.optimizer.patience: replicas train to the last update"
 
 
 def _override(values: dict[str, Any], override: str) -> None:

@@ -18,7 +18,7 @@ from specmt.engines.base import IntArray
 from specmt.errors import BundleError, TrainingError, UsageError
 from specmt.evaluation import evaluate
 from specmt.exporting import copy_files
-from specmt.fairseq_backend import checkpoints, driver
+from specmt.fairseq_backend import checkpoints, driver, replicas
 from specmt.files import write_json
 from specmt.loading import load_translator
 from specmt.machine import package_version
@@ -198,8 +198,11 @@ class Pipeline(ABC):
         """Train to the end, and write the average of the last checkpoints."""
         log, folder = Path(self.config.output) / "logs" / f"{stage}.log", self.folder(stage) / "checkpoints"
         if checkpoints.last_update(folder) < optimizer.max_updates:  # else fairseq would make one more
-            updates, threads = optimizer.max_updates, self.config.runtime.cores
-            driver.run(arguments, threads, log, lambda progress: self.reporter.progress(stage, updates, progress))
+            report = partial(self.reporter.progress, stage, optimizer.max_updates)
+            if optimizer.replicas > 1:
+                replicas.train(arguments, optimizer, self.config.runtime, folder, log, report)
+            else:
+                driver.run(arguments, self.config.runtime.cores, log, report)
         last = checkpoints.last_checkpoints(folder, optimizer.average_checkpoints)
         checkpoints.write_average(last, output)
 

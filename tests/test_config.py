@@ -220,6 +220,7 @@ def test_a_wrong_value_is_named_with_its_key(path: Path, override: str, key: str
         (["drafter.layers=2", "verifier.decoder_layers=1"], "own.yaml: drafter.layers: must not exceed "),
         (["drafter.vocabulary_size=8000"], "own.yaml: drafter.vocabulary_size: must be less than "),
         (["drafter.optimizer.batch_tokens=100"], "own.yaml: drafter.optimizer.batch_tokens: must be more than "),
+        (["drafter.optimizer={max_updates: 9, patience: 1, replicas: 2}"], "own.yaml: drafter.optimizer.patience: "),
     ],
 )
 def test_values_that_contradict_one_another_are_refused(path: Path, overrides: list[str], expected: str) -> None:

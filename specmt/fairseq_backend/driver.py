@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from specmt.architecture import Architecture
 from specmt.config import Config, OptimizerConfig, RefinementConfig, VerifierConfig
@@ -113,31 +114,45 @@ def _common_arguments(config: Config, optimizer: OptimizerConfig, checkpoints: P
     ]
 
 
-def run(arguments: list[str], threads: int, log: Path, report: Callable[[Progress], None]) -> None:
-    """Run the trainer to its end, logging to a file; on any exception here the trainer is stopped and waited for.
+class Trainer:
+    """fairseq's trainer in a process of its own, which ends with ours, or when the context is left."""
 
-    Raises:
-        TrainingError: fairseq failed; the message has the first exception of its log, or else the last line, and
-            says where that is.
-    """
-    environment = {**os.environ, **_KEEP_MEMORY, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "specmt.fairseq_backend.train", *arguments]
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a", encoding="utf-8") as log_file:
-        process = subprocess.Popen(
-            command,
+    def __init__(self, arguments: list[str], threads: int, log: Path) -> None:
+        """Start it. `log`: the file to which its output is added."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self.log = log
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "specmt.fairseq_backend.train", *arguments],
             close_fds=False,  # the trainer holds the lock on the run's folder too, should we be killed
-            env=environment,
+            env={**os.environ, **_KEEP_MEMORY, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.PIPE,  # ours alone, and open until we end: the trainer ends with it
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
         )
-        try:
-            assert process.stdout is not None
-            last, cause, in_traceback = "no output", "", False
-            for line in process.stdout:
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Stop it, unless it has ended, and wait until it has."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait()
+
+    def follow(self, report: Callable[[Progress], None]) -> None:
+        """Wait until it ends, writing its log.
+
+        Raises:
+            TrainingError: fairseq failed; the message has the first exception of its log, or else the last line, and
+                says where that is.
+        """
+        assert self._process.stdout is not None
+        last, cause, in_traceback = "no output", "", False
+        with self.log.open("a", encoding="utf-8") as log_file:
+            for line in self._process.stdout:
                 log_file.write(line)
                 log_file.flush()
                 last = line.strip() or last
@@ -146,16 +161,21 @@ def run(arguments: list[str], threads: int, log: Path, report: Callable[[Progres
                 in_traceback = in_traceback or line.startswith("Traceback ")
                 for progress in parse_progress(line):
                     report(progress)
-            status = process.wait()
-        finally:
-            if process.poll() is None:
-                process.terminate()
-                process.wait()
-    if status:
-        why = f"fairseq ended with status {status}: {cause or last}"
-        if _NO_ROOM.search(cause):
-            why = "fairseq could not write a checkpoint: is there room on the disk?"
-        raise TrainingError(f"{why} (log: {log})")
+        if status := self._process.wait():
+            why = f"fairseq ended with status {status}: {cause or last}"
+            if _NO_ROOM.search(cause):
+                why = "fairseq could not write a checkpoint: is there room on the disk?"
+            raise TrainingError(f"{why} (log: {self.log})")
+
+
+def run(arguments: list[str], threads: int, log: Path, report: Callable[[Progress], None]) -> None:
+    """Run a trainer to its end; on any exception here it is stopped and waited for.
+
+    Raises:
+        TrainingError: see `Trainer.follow`.
+    """
+    with Trainer(arguments, threads, log) as trainer:
+        trainer.follow(report)
 
 
 def parse_progress(line: str) -> Iterator[Progress]:
