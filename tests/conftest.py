@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -13,22 +14,33 @@ import pytest
 from check_readme import README, blocks, cloned, environment, run
 from hypothesis import settings
 
+from specmt.engines.native_library import BUILD_VARIABLE
+
 if TYPE_CHECKING:
     from foreign import Foreign
 
 # Machines that test are often busy: no deadline. The same examples in every run, so that a failure is one's own.
 settings.register_profile("specmt", deadline=None, max_examples=60, derandomize=True)
-settings.load_profile("specmt")
+settings.register_profile("thorough", deadline=None, max_examples=2000)  # other examples in every run
+settings.load_profile(os.environ.get("SPECMT_HYPOTHESIS_PROFILE", "specmt"))
 # Shells have commands in the background ignore Ctrl-C, which some tests send themselves.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What waits for a pair to be trained is slow."""
+    for item in items:
+        if isinstance(item, pytest.Function) and {"trained_clone", "run_folder"} & set(item.fixturenames):
+            item.add_marker("slow")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cache of the tests' own, their subprocesses included: what `specmt tune` found for this user does not count."""
+    """A cache of the tests' own, their subprocesses included: what this user tuned or asked for does not count."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("cache")
         patch.setenv("XDG_CACHE_HOME", str(folder))
+        patch.delenv(BUILD_VARIABLE, raising=False)
         yield folder
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import SMOKE, kill_at, one_line, specmt
+from commands import ROOT, SMOKE, kill_at, one_line, specmt
 
 from specmt.bundle import TOKENIZER, load_bundle, write_bundle
 from specmt.config import load_config
@@ -88,7 +88,7 @@ def test_what_a_bundle_says_of_its_verifier_is_what_a_drafter_alone_depends_on(c
             scores={},
         )
         overrides = [f"output={tmp_path / 'run'}", f"start_from={start}"]
-        config = load_config(Path("configs/tiny-drafter.yaml"), overrides)
+        config = load_config(ROOT / "configs" / "tiny-drafter.yaml", overrides)
         return [stage.fingerprint() for stage in DrafterPipeline(config, Reporter(print, lambda *_: None)).stages]
 
     as_it_was = fingerprints()

@@ -277,6 +277,7 @@ def test_a_run_is_gone_on_from_before_its_refinement_with_its_drafter(run_folder
         Earlier(mixed).check(config.verifier)
 
 
+@pytest.mark.slow
 def test_a_run_killed_in_every_stage_ends_with_a_working_bundle(tmp_path: Path) -> None:
     output = tmp_path / "run"
     short = ("verifier.optimizer.max_updates=60", "verifier.optimizer.checkpoint_updates=20")

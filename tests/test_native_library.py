@@ -105,4 +105,5 @@ def test_this_processors_best_build_is_the_one_for_its_instructions() -> None:
         flags = set(Path("/proc/cpuinfo").read_text().split())
         if ctypes.CDLL(None).syscall(SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA):
             flags.discard("amx_int8")  # Linux, or what stands in for it, does not let us
-        assert runnable() == tuple(level for level in LEVELS if needed[level] <= flags)
+        built = {level for level in LEVELS if (native_library.FOLDER / f"specmt-{level}.so").exists()}
+        assert runnable() == tuple(level for level in LEVELS if level in built and needed[level] <= flags)

@@ -149,6 +149,44 @@ def test_nothing_is_done_anew_for_another_spelling_of_the_same_corpora(
     assert told[1].startswith("binarise: inputs have changed")
 
 
+@pytest.mark.parametrize(
+    ("change", "first"),
+    [
+        ("tokenizer.vocabulary_size=56", "tokenizer"),
+        ("data.train=[{path: train.tsv, limit: 150}]", "tokenizer"),
+        ("data.train=[{path: train.tsv, skip: 50}]", "tokenizer"),
+        ("data.train=[{path: train.tsv, swapped: true}]", "tokenizer"),
+        ("data.train=[{path: train.tsv, repeat: 2}]", "binarise"),
+        ("data.max_tokens=90", "binarise"),
+        ("data.max_length_ratio=3", "binarise"),
+        ("data.valid=[{path: valid.tsv, limit: 10}]", "binarise"),
+        ("verifier.dropout=0.2", "verifier"),
+        ("runtime.seed=2", "verifier"),
+        ("runtime.bf16=true", "verifier"),
+        ("refinement.beam=3", "refine"),
+        ("refinement.optimizer.replicas=2", "refine"),
+        ("distillation.batch_size=9", "distil"),
+        ("distillation.sample={train.tsv: {limit: 9}}", "distil"),
+        ("drafter.dropout=0.2", "drafter"),
+        ("export.beta=2", "export"),
+        ("name=other", "export"),
+        ("runtime.threads=1", None),
+    ],
+)
+def test_a_change_redoes_what_the_documents_say(
+    configured: Callable[..., Config], change: str, first: str | None
+) -> None:
+    def fingerprints(*overrides: str) -> dict[str, str]:
+        config = configured("refinement={optimizer: {max_updates: 1}}", *overrides)
+        stages = PairPipeline(config, Reporter(print, lambda *_: None)).stages
+        return {stage.name: stage.fingerprint() for stage in stages}
+
+    before, after = fingerprints(), fingerprints(change)
+    names = list(before)
+    redone = names[names.index(first) :] if first else []
+    assert [name for name in names if before[name] != after[name]] == redone
+
+
 def test_a_stage_that_waits_for_one_whose_corpus_has_changed_says_so(
     configured: Callable[..., Config], tmp_path: Path
 ) -> None:
