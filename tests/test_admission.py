@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scripted import (
     DEFAULTS,
@@ -24,6 +24,7 @@ from scripted import (
     scripted_translator,
     tiny_vocabulary,
 )
+from threads import left_running
 
 from specmt.admission import Admission, Gate
 from specmt.decoding import Request
@@ -186,19 +187,19 @@ def test_what_goes_wrong_in_a_worker_is_raised_and_ends_the_others(workers: int)
         def verify(self, rows: ScriptedRows, token_ids: IntArray, beta: int) -> Candidates:
             raise LookupError("broken")
 
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with pytest.raises(LookupError, match="broken"):
         list(translator(Broken(), workers).translate_stream(stream_of("\n".join(SENTENCES).encode()), SPEC, 2))
-    assert threading.active_count() <= before
+    assert not left_running(before)
 
 
 def test_a_reader_who_stops_ends_the_workers() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     data = "".join(f"{line}\n" for line in SENTENCES * 200).encode()
     translations = translator(ScriptedEngine(), 2).translate_stream(stream_of(data), SPEC, 2)
     assert next(translations).index == 0
     translations.close()  # type: ignore[attr-defined]
-    assert threading.active_count() <= before
+    assert not left_running(before)
 
 
 def test_no_more_than_a_few_windows_are_opened_ahead_of_the_reader() -> None:
@@ -219,6 +220,16 @@ def test_no_more_than_a_few_windows_are_opened_ahead_of_the_reader() -> None:
     assert len(opened) == 40
     admission.finished(10)
     assert gate.take(7, wait=False) and len(opened) == 50
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_lines_that_go_on_from_an_earlier_run_are_numbered_from_there(workers: int) -> None:
+    """More lines than may be opened ahead of the reader are done, and as many are to come."""
+    first, sources = 10_000, list(SENTENCES) * 50
+    lines = stream_of("".join(f"{source}\n" for source in sources).encode())
+    found = list(translator(ScriptedEngine(), workers).translate_stream(lines, SPEC, batch_size=1, first=first))
+    assert [(one.index, one.source) for one in found] == list(enumerate(sources, start=first))
 
 
 def test_a_signal_leaves_nothing_locked() -> None:
@@ -252,6 +263,8 @@ def requests_of_lengths(lengths: list[int]) -> Iterator[Request]:
     return (Request(index, [9] * length, 4) for index, length in enumerate(lengths))
 
 
+@example([30, 1, 1], 31, 3)
+@settings(max_examples=500)
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=60), st.integers(1, 60), st.integers(1, 8))
 def test_rows_in_flight_never_exceed_the_budget_and_every_request_is_handed_out_once(
     lengths: list[int], budget: int, batch_size: int

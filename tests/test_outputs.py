@@ -17,11 +17,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specmt import outputs
 from specmt.errors import InputError, ReaderGoneError
 from specmt.outputs import Output, Resumable, resumable_file, whole_file, writing
 from specmt.streams import LineStream
 
 OPTIONS = {"beam": 1, "format": "text", "strategy": "ar"}
+CHUNKS = [1, 3, outputs._CHUNK]
+"""Bytes read at a time: with few, short files take as many steps as long ones do otherwise."""
 
 
 def resume(
@@ -46,16 +49,18 @@ records_of = {
 }
 
 
-@given(st.sampled_from(list(records_of)), st.integers(0, 40), st.booleans())
-def test_cut_at_any_byte_it_goes_on_to_the_same_end(lines_each: int, cut: int, torn: bool) -> None:
+@given(st.sampled_from(list(records_of)), st.integers(0, 40), st.booleans(), st.sampled_from(CHUNKS))
+def test_cut_at_any_byte_it_goes_on_to_the_same_end(lines_each: int, cut: int, torn: bool, chunk: int) -> None:
     records = records_of[lines_each]
-    with tempfile.TemporaryDirectory() as folder:
+    complete = sum(len("".join(records[: count + 1]).encode()) <= cut for count in range(len(records)))
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outputs, "_CHUNK", chunk)
         target = Path(folder) / "out.en"
         assert resume(target, records, lines_each) == 0
         whole = target.read_bytes()
         assert whole == "".join(records).encode()
         target.write_bytes(whole[:cut] + (b"\xc3" if torn and cut < len(whole) else b""))
-        assert resume(target, records, lines_each) <= len(records)
+        assert resume(target, records, lines_each) == complete
         assert target.read_bytes() == whole
 
 
@@ -74,6 +79,18 @@ def test_a_run_that_ended_goes_on_where_the_input_has_grown(tmp_path: Path) -> N
     assert resume(target, ["a\n", "b\n", "c\n"], source=source) == 2
     assert target.read_bytes() == b"a\nb\nc\n"
     assert resume(target, ["a\n", "b\n", "c\n"], source=source) == 3
+
+
+def test_what_has_grown_may_not_change_any_more(tmp_path: Path) -> None:
+    source, target = tmp_path / "in.de", tmp_path / "out.en"
+    source.write_bytes(b"1\n")
+    assert resume(target, ["a\n"], source=source) == 0
+    source.write_bytes(b"1\n2\n")
+    assert resume(target, ["a\n", "b\n"], source=source) == 1
+    source.write_bytes(b"1\nX\n")
+    with pytest.raises(InputError, match=r"in\.de: not what out\.en was begun from"):
+        resume(target, ["a\n", "b\n"], source=source)
+    assert target.read_bytes() == b"a\nb\n"
 
 
 @pytest.mark.parametrize("ended", [b"\n3", b"\n3\n", b"\r\n3\n"])
@@ -117,8 +134,10 @@ def test_what_comes_before_a_line_in_error_may_not_change(tmp_path: Path, while_
         resume(target, ["a\n", "b\n"], source=source)
 
 
+@pytest.mark.parametrize("chunk", CHUNKS)
 @pytest.mark.parametrize("changed", [b"1\nX\n", b"1\n", b"", b"1\n23"])
-def test_another_input_is_refused(tmp_path: Path, changed: bytes) -> None:
+def test_another_input_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: bytes, chunk: int) -> None:
+    monkeypatch.setattr(outputs, "_CHUNK", chunk)
     source, target = tmp_path / "in.de", tmp_path / "out.en"
     source.write_bytes(b"1\n2" if changed.endswith(b"3") else b"1\n2\n")
     resume(target, ["a\n"], source=source)

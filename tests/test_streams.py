@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import io
 import os
 import threading
@@ -11,7 +10,9 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from threads import interrupted
 
+from specmt import streams
 from specmt.errors import InputError
 from specmt.streams import LineStream
 
@@ -59,8 +60,7 @@ def test_a_signal_that_does_not_wake_who_skips_lines_is_heeded_all_the_same() ->
     with io.FileIO(reading) as source, io.FileIO(writing, "w") as sink:
         stream = LineStream(source, "standard input", raw)
         sink.write(b"eins\n")
-        threading.Timer(0.1, _thread.interrupt_main).start()
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt), interrupted():
             stream.skip(2)
 
 
@@ -115,6 +115,17 @@ def test_no_more_than_a_few_megabytes_are_read_ahead() -> None:
     assert source.given <= before + (1 << 17)
     with stream.lock:
         stream.end()
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("skipped", [0, 40])
+def test_more_than_may_wait_in_memory_comes_out_whole(monkeypatch: pytest.MonkeyPatch, skipped: int) -> None:
+    monkeypatch.setattr(streams, "_READ_AHEAD", 8)
+    monkeypatch.setattr(streams, "_CHUNK", 4)
+    lines = [b"%05d\n" % number for number in range(50)]
+    stream = LineStream(io.BytesIO(b"".join(lines)), "input", raw)
+    assert stream.skip(skipped) == skipped
+    assert lines_of(stream) == lines[skipped:]
 
 
 def test_lines_before_one_that_cannot_be_parsed_are_given_out_and_it_is_named() -> None:

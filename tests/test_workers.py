@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import _thread
 import queue
 import threading
 from collections.abc import Iterator
 
 import pytest
+from threads import interrupted, left_running
 
 from specmt.workers import Result, run_in_parallel, run_in_threads
 
@@ -38,7 +38,7 @@ def test_an_exception_in_a_worker_is_raised_where_the_results_are_read(workers: 
 
 
 def test_workers_end_when_the_caller_stops_asking() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
 
     def work() -> Iterator[int]:
         number = 0
@@ -49,7 +49,7 @@ def test_workers_end_when_the_caller_stops_asking() -> None:
     results = run_in_parallel(work, 3)
     assert next(results) == 0
     results.close()  # type: ignore[attr-defined]
-    assert threading.active_count() == before
+    assert not left_running(before)
 
 
 @pytest.mark.timeout(60)
@@ -62,6 +62,5 @@ def test_a_signal_that_does_not_wake_the_caller_is_heeded_all_the_same() -> None
         yield 1
 
     results: queue.SimpleQueue[Result[int]] = queue.SimpleQueue()
-    threading.Timer(0.1, _thread.interrupt_main).start()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), interrupted():
         list(run_in_threads(work, 1, results, stop=released.set))
