@@ -306,7 +306,8 @@ def write_bundle(
     """Write a bundle atomically; `write_files` puts all files but the manifest into the folder it is given.
 
     Args:
-        others_stay: what lies beside an older bundle's files, such as a model card, is kept.
+        others_stay: what lies beside an older bundle's files, such as a model card, is kept, but for what has the name
+            of a file that is written.
 
     Raises:
         InputError: see `check_destination`.
@@ -329,7 +330,9 @@ def write_bundle(
         }
         write_json(folder / MANIFEST, {**manifest, "manifest_sha256": _manifest_digest(manifest)})
         for other in _other_entries(path) if others_stay and path.exists() else ():
-            if other.is_dir():
+            if other.name in files:
+                continue
+            if other.is_dir() and not other.is_symlink():
                 shutil.copytree(other, folder / other.name, symlinks=True)
             else:
                 shutil.copy2(other, folder / other.name, follow_symlinks=False)

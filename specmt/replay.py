@@ -121,8 +121,7 @@ class Replay:
                 ) from None
             kept.append(len(hypothesis.ids))
         indices = np.array(members, dtype=np.int64)
-        window_end = starts[: len(members)] + self.window
-        engine.scatter(rows, indices, group, np.minimum(kept, window_end) - starts[: len(members)])
+        engine.scatter(rows, indices, group, np.array(kept) - starts[: len(members)])
         lengths = rows.lengths.copy()
         lengths[indices] = [len(hypothesis.ids) + len(hypothesis.pending) for hypothesis in hypotheses]
         engine.keep(rows, lengths)

@@ -16,7 +16,7 @@ import numpy as np
 
 from specmt.beam import beam_search
 from specmt.bundle import DecodingDefaults
-from specmt.decoding import Hypothesis, Request, Strategy, decode
+from specmt.decoding import Hypothesis, Plan, Request, Strategy, decode
 from specmt.engines.base import AnyEngine, Candidates, FloatArray, IntArray, Lattice, Size
 from specmt.translator import Translator
 from specmt.vocabulary import EOS_ID, MASK_ID, Vocabulary, train_vocabulary
@@ -241,10 +241,10 @@ class Arrivals:
 
 
 def decoded(
-    engine: AnyEngine, requests: Iterable[Request], strategy: Strategy, batch_size: int
+    engine: AnyEngine, requests: Iterable[Request], plan: Plan | Strategy, batch_size: int
 ) -> dict[int, Hypothesis]:
     """Every request's hypothesis, by the request's index."""
-    hypotheses = list(decode(engine, Arrivals(requests), strategy, batch_size))
+    hypotheses = list(decode(engine, Arrivals(requests), plan, batch_size))
     by_index = {hypothesis.request.index: hypothesis for hypothesis in hypotheses}
     assert len(by_index) == len(hypotheses), "each request is answered once"
     return by_index

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ from pairs import BUNDLE_FILES, DEFAULTS, TINY, random_weights, write_tiny_bundl
 from scripted import SENTENCES, tiny_tokenizer, tiny_vocabulary
 from torch import Tensor
 
-from specmt.bundle import Bundle, load_bundle, write_bundle
+from specmt.bundle import RANGES, Bundle, load_bundle, write_bundle
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import InputError
 from specmt.loading import load_translator
@@ -37,6 +39,16 @@ def test_a_bundle_comes_back_as_it_was_written(pristine: Path) -> None:
 
 def test_a_bundle_is_three_files(pristine: Path) -> None:
     assert sorted(path.name for path in pristine.iterdir()) == sorted(BUNDLE_FILES)
+
+
+def test_a_digest_is_of_contents_wherever_they_stand(pristine: Path, bundle: Path) -> None:
+    found = load_bundle(pristine)
+    assert load_bundle(bundle).digest == found.digest
+    assert replace(found, files=dict(reversed(found.files.items()))).digest == found.digest
+    swapped = dict(zip(found.files, reversed(found.files.values()), strict=True))
+    assert replace(found, files=swapped).digest != found.digest
+    write_tiny_bundle(bundle, random_weights(TINY, seed=7))
+    assert load_bundle(bundle).digest != found.digest
 
 
 def rounded(weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -98,6 +110,65 @@ def test_a_bundle_takes_the_place_of_an_older_one(bundle: Path) -> None:
     assert sorted(path.name for path in bundle.iterdir()) == sorted(BUNDLE_FILES)
     expected = rounded(random_weights(TINY, seed=7))["embeddings.weight"]
     np.testing.assert_allclose(load_weights(load_bundle(bundle))["embeddings.weight"], expected.numpy(), rtol=1e-6)
+
+
+def test_what_lies_beside_an_older_bundles_files_is_kept_where_it_may_stay(pristine: Path, bundle: Path) -> None:
+    (bundle / "README.md").write_bytes(b"a model card\r\n")
+    (bundle / "link").symlink_to("README.md")
+    (bundle / "to be mounted").symlink_to("/nowhere")
+    (bundle / "elsewhere").symlink_to("plots")
+    (bundle / "plots" / "old").mkdir(parents=True)
+    (bundle / "plots" / "loss.svg").write_bytes(b"<svg/>")
+    (bundle / "plots" / "last").symlink_to("loss.svg")
+
+    def write_files(folder: Path) -> None:
+        for name in BUNDLE_FILES[1:]:
+            shutil.copyfile(pristine / name, folder / name)
+
+    write_bundle(
+        bundle,
+        languages=("de", "en"),
+        architecture=TINY,
+        decoding=DEFAULTS,
+        write_files=write_files,
+        training={"config": {"name": "another"}},
+        scores={},
+        others_stay=True,
+    )
+    found = load_bundle(bundle)
+    assert found.training == {"config": {"name": "another"}}
+    assert found.files == load_bundle(pristine).files, "what lies beside them is none of the bundle's"
+    others = {path.name for path in bundle.iterdir()} - {*BUNDLE_FILES}
+    assert others == {"README.md", "link", "to be mounted", "elsewhere", "plots"}
+    assert (bundle / "README.md").read_bytes() == b"a model card\r\n"
+    assert (bundle / "link").readlink() == Path("README.md")
+    assert (bundle / "to be mounted").readlink() == Path("/nowhere")
+    assert (bundle / "elsewhere").readlink() == Path("plots")
+    assert sorted(path.name for path in (bundle / "plots").iterdir()) == ["last", "loss.svg", "old"]
+    assert (bundle / "plots" / "loss.svg").read_bytes() == b"<svg/>"
+    assert (bundle / "plots" / "last").readlink() == Path("loss.svg")
+
+
+def test_what_has_the_name_of_a_file_that_is_written_gives_way(pristine: Path, bundle: Path) -> None:
+    (bundle / RANGES).write_text("none of the older bundle's files")
+
+    def write_files(folder: Path) -> None:
+        for name in BUNDLE_FILES[1:]:
+            shutil.copyfile(pristine / name, folder / name)
+        (folder / RANGES).write_text("{}")
+
+    write_bundle(
+        bundle,
+        languages=("de", "en"),
+        architecture=TINY,
+        decoding=DEFAULTS,
+        write_files=write_files,
+        training={},
+        scores={},
+        others_stay=True,
+    )
+    assert set(load_bundle(bundle).files) == {*BUNDLE_FILES[1:], RANGES}
+    assert (bundle / RANGES).read_text() == "{}"
 
 
 def test_a_bundle_behind_a_link_is_replaced_and_not_the_link(bundle: Path) -> None:

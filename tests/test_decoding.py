@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -19,7 +19,8 @@ from scripted import (
     right_before,
 )
 
-from specmt.decoding import Greedy, Hypothesis, Iteration, Request, Speculative, Strategy
+from specmt.decoding import Greedy, Hypothesis, Iteration, Plan, Request, Speculative, Strategy
+from specmt.replay import FixedSpeculative
 from specmt.verification import BLANK_ID
 from specmt.vocabulary import EOS_ID
 
@@ -43,12 +44,25 @@ def requests(lengths: Sequence[int], max_tokens: int = UNLIMITED) -> list[Reques
     return [Request(index, source(length, 5 + index), max_tokens) for index, length in enumerate(lengths)]
 
 
-def strict(draft_length: int) -> Speculative:
+def speculative(draft_length: int) -> Speculative:
     return Speculative(draft_length, beta=1, tau=0.0)
 
 
-def ids_of(engine: ScriptedEngine, asked: Sequence[Request], strategy: Strategy, batch_size: int) -> list[list[int]]:
-    hypotheses = decoded(engine, asked, strategy, batch_size)
+Strict = Callable[[int], Strategy]
+STRICT: dict[str, Strict] = {
+    "all rows": speculative,
+    "fixed shape": lambda draft_length: FixedSpeculative(speculative(draft_length), group=2),
+}
+
+
+@pytest.fixture(params=STRICT)
+def strict(request: pytest.FixtureRequest) -> Strict:
+    """Both loops that speculate, given a draft length: all rows together, or groups of a fixed shape."""
+    return STRICT[request.param]
+
+
+def ids_of(engine: ScriptedEngine, asked: Sequence[Request], plan: Plan | Strategy, batch_size: int) -> list[list[int]]:
+    hypotheses = decoded(engine, asked, plan, batch_size)
     return [hypotheses[request.index].ids for request in asked]
 
 
@@ -79,19 +93,21 @@ def test_ar_gives_the_scripts_greedy_ids(batch_size: int) -> None:
 @pytest.mark.parametrize("batch_size", [1, 3, 8])
 @pytest.mark.parametrize("draft_length", [1, 3, 8])
 @pytest.mark.parametrize("rule", RULES)
-def test_strict_spec_gives_greedys_ids_whatever_the_drafter_does(rule: str, draft_length: int, batch_size: int) -> None:
+def test_strict_spec_gives_greedys_ids_whatever_the_drafter_does(
+    strict: Strict, rule: str, draft_length: int, batch_size: int
+) -> None:
     engine, asked = ScriptedEngine(RULES[rule]), requests([3, 0, 12, 7, 1, 5, 5, 9, 2, 4])
     assert ids_of(engine, asked, strict(draft_length), batch_size) == greedy_ids(engine, asked)
 
 
 @pytest.mark.parametrize("max_tokens", range(1, 9))
 @pytest.mark.parametrize("rule", RULES)
-def test_strict_spec_gives_greedys_ids_up_to_any_length_limit(rule: str, max_tokens: int) -> None:
+def test_strict_spec_gives_greedys_ids_up_to_any_length_limit(strict: Strict, rule: str, max_tokens: int) -> None:
     engine, asked = ScriptedEngine(RULES[rule]), requests([12, 4, 3, 6], max_tokens)
     assert ids_of(engine, asked, strict(3), batch_size=3) == greedy_ids(engine, asked)
 
 
-def test_rows_that_accept_different_lengths_do_not_disturb_one_another() -> None:
+def test_rows_that_accept_different_lengths_do_not_disturb_one_another(strict: Strict) -> None:
     rules = dict(zip(range(5, 11), RULES.values(), strict=True))
     engine, asked = BySource(rules=rules), requests([11] * 6)
     hypotheses = decoded(engine, asked, strict(4), batch_size=6)
@@ -107,11 +123,13 @@ def test_strict_spec_is_greedy_for_any_drafter_and_any_sentences(data: st.DataOb
     sources = data.draw(st.lists(st.lists(st.integers(5, 95), max_size=12), min_size=1, max_size=9))
     limits = data.draw(st.lists(st.integers(1, 15), min_size=len(sources), max_size=len(sources)))
     asked = [
-        Request(index, [*ids, EOS_ID], limit) for index, (ids, limit) in enumerate(zip(sources, limits, strict=True))
+        Request(index, [*ids, EOS_ID], limit, data.draw(st.booleans(), "reproducible"))
+        for index, (ids, limit) in enumerate(zip(sources, limits, strict=True))
     ]
     draft_length, batch_size = data.draw(st.integers(1, 8)), data.draw(st.integers(1, 10))
-    tau = data.draw(st.floats(0, 5))
-    assert ids_of(engine, asked, Speculative(draft_length, 1, tau), batch_size) == greedy_ids(engine, asked)
+    strategy, group = Speculative(draft_length, 1, tau=data.draw(st.floats(0, 5))), data.draw(st.integers(1, 4))
+    plan = Plan(strategy, FixedSpeculative(strategy, group), group)
+    assert ids_of(engine, asked, plan, batch_size) == greedy_ids(engine, asked)
 
 
 @given(st.data())
@@ -146,7 +164,7 @@ def accounts(hypothesis: Hypothesis) -> list[tuple[int, int, int]]:
     ],
 )
 def test_each_iteration_counts_what_was_drafted_accepted_and_emitted_up_to_the_end(
-    rule: RankOf, expected: list[tuple[int, int, int]]
+    strict: Strict, rule: RankOf, expected: list[tuple[int, int, int]]
 ) -> None:
     (hypothesis,) = decoded(ScriptedEngine(rule), requests([10]), strict(4), batch_size=1).values()
     assert accounts(hypothesis) == expected
@@ -162,7 +180,7 @@ def test_each_iteration_counts_what_was_drafted_accepted_and_emitted_up_to_the_e
     ],
 )
 def test_end_of_sentence_ends_the_count_wherever_it_stands_in_an_always_right_draft(
-    length: int, draft_length: int, expected: list[tuple[int, int, int]]
+    strict: Strict, length: int, draft_length: int, expected: list[tuple[int, int, int]]
 ) -> None:
     (hypothesis,) = decoded(ScriptedEngine(), requests([length]), strict(draft_length), batch_size=1).values()
     assert accounts(hypothesis) == expected
@@ -181,7 +199,7 @@ def test_end_of_sentence_ends_the_count_wherever_it_stands_in_an_always_right_dr
     ],
 )
 def test_the_length_limit_cuts_an_iteration_and_its_count(
-    rule: RankOf, max_tokens: int, expected: list[tuple[int, int, int]]
+    strict: Strict, rule: RankOf, max_tokens: int, expected: list[tuple[int, int, int]]
 ) -> None:
     engine, asked = ScriptedEngine(rule), requests([20], max_tokens)
     (hypothesis,) = decoded(engine, asked, strict(4), batch_size=1).values()
@@ -190,7 +208,7 @@ def test_the_length_limit_cuts_an_iteration_and_its_count(
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_the_emitted_tokens_of_all_iterations_are_the_output(rule: str) -> None:
+def test_the_emitted_tokens_of_all_iterations_are_the_output(strict: Strict, rule: str) -> None:
     engine, asked = ScriptedEngine(RULES[rule]), requests([9, 4, 0, 13], max_tokens=11)
     for hypothesis in decoded(engine, asked, strict(3), batch_size=4).values():
         assert [id_ for iteration in hypothesis.iterations for id_ in iteration.emitted] == hypothesis.ids
@@ -203,6 +221,7 @@ def test_ar_counts_one_emitted_token_an_iteration_and_no_draft() -> None:
     assert hypothesis.iterations == [Iteration(0, 0, (first,)), Iteration(0, 0, (second,)), Iteration(0, 0, (third,))]
 
 
+@pytest.mark.parametrize(("loop", "rows"), [("all rows", 1), ("fixed shape", 2)])
 @pytest.mark.parametrize(
     ("rule", "draft_length", "iterations"),
     [
@@ -213,20 +232,24 @@ def test_ar_counts_one_emitted_token_an_iteration_and_no_draft() -> None:
         (right_before(2), 8, 5),  # 3 an iteration
     ],
 )
-def test_an_iteration_costs_one_draft_and_one_verification(rule: RankOf, draft_length: int, iterations: int) -> None:
+def test_an_iteration_costs_one_draft_and_one_verification(
+    rule: RankOf, draft_length: int, iterations: int, loop: str, rows: int
+) -> None:
     engine = ScriptedEngine(rule)
-    decoded(engine, requests([12]), strict(draft_length), batch_size=1)
-    assert engine.calls == [("encode", 1), *[("draft", 1), ("verify", 1)] * iterations]
+    decoded(engine, requests([12]), STRICT[loop](draft_length), batch_size=1)
+    assert engine.calls == [("encode", 1), *[("draft", rows), ("verify", rows)] * iterations]
 
 
-def test_log_probabilities_of_strict_spec_add_up_to_greedys() -> None:
-    engine, asked = ScriptedEngine(right_before(2)), requests([10, 3], max_tokens=9)
+@pytest.mark.parametrize("rule", RULES)
+def test_log_probabilities_of_strict_spec_are_greedys_token_by_token_and_add_up(strict: Strict, rule: str) -> None:
+    engine, asked = ScriptedEngine(RULES[rule]), requests([10, 3], max_tokens=9)
     speculated, greedy = (decoded(engine, asked, strategy, batch_size=2) for strategy in (strict(4), Greedy()))
     for request in asked:
         ids = greedy[request.index].ids
-        total = sum(float(engine.log_probs(request.source_ids, ids[:i])[0]) for i in range(len(ids)))
-        assert greedy[request.index].log_prob == pytest.approx(total, abs=1e-5)
-        assert speculated[request.index].log_prob == pytest.approx(total, abs=1e-5)
+        each = [float(engine.log_probs(request.source_ids, ids[:i])[0]) for i in range(len(ids))]
+        for hypothesis in (greedy[request.index], speculated[request.index]):
+            assert hypothesis.token_log_probs == pytest.approx(each, abs=1e-6)
+            assert hypothesis.log_prob == pytest.approx(sum(each), abs=1e-5)
 
 
 # -- relaxed
@@ -330,5 +353,5 @@ def test_each_row_of_a_batch_traces_its_own_drafts() -> None:
 
 
 def test_without_a_trace_no_draft_is_kept() -> None:
-    (hypothesis,) = decoded(ScriptedEngine(), requests([2]), strict(4), batch_size=1).values()
+    (hypothesis,) = decoded(ScriptedEngine(), requests([2]), speculative(4), batch_size=1).values()
     assert [(one.draft, one.candidates) for one in hypothesis.iterations] == [((), ())]

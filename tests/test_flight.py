@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from scripted import Arrivals, ScriptedEngine, ScriptedRows, decoded
 
-from specmt.decoding import Greedy, Hypothesis, Iteration, Request, Speculative, decode
+from specmt.decoding import Greedy, Hypothesis, Iteration, Plan, Request, RequestQueue, Speculative, decode
 from specmt.engines.base import Run, step
 from specmt.vocabulary import EOS_ID
 
@@ -86,6 +88,52 @@ def test_nothing_to_decode_runs_no_pass() -> None:
     engine = ScriptedEngine()
     assert decoded(engine, [], Speculative(4, beta=1, tau=0.0), batch_size=3) == {}
     assert engine.calls == []
+
+
+@pytest.mark.parametrize(
+    ("most_rows", "first_two"),
+    [
+        pytest.param(1, [("verify", 2), ("verify", 2), ("verify", 1), ("verify", 1)], id="more than it drafts for"),
+        pytest.param(2, [("draft", 2), ("verify", 2)], id="as many as it drafts for"),
+    ],
+)
+def test_nothing_is_drafted_for_more_rows_than_allowed_nor_for_those_that_stay_behind(
+    most_rows: int, first_two: list[tuple[str, int]]
+) -> None:
+    """For rows that enter after all of those have left, there is a draft again."""
+    engine, asked = never_ending(), limited(2, 4, 5)
+    plan = Plan(Speculative(4, beta=1, tau=0.0, most_rows=most_rows), in_flight=False)
+    hypotheses = decoded(engine, asked, plan, batch_size=2)
+    assert engine.calls == [("encode", 2), *first_two, ("encode", 1), ("draft", 1), ("verify", 1)]
+    for request in asked:
+        assert hypotheses[request.index].ids == engine.greedy(request.source_ids, request.max_tokens)
+
+
+@example([9, 1, 1], 3, 12, [0])
+@given(
+    st.lists(st.integers(1, 20), max_size=12),
+    st.integers(1, 6),
+    st.integers(1, 60),
+    st.lists(st.integers(0, 5), min_size=1),
+)
+def test_no_more_source_tokens_are_in_flight_than_allowed_unless_one_sentence_has_them(
+    lengths: list[int], batch_size: int, most_tokens: int, leaving: list[int]
+) -> None:
+    """Counted with padding to the longest; `leaving`: the places of the rows that leave, in turn."""
+    asked = [Request(index, [5] * (length - 1) + [EOS_ID], 9) for index, length in enumerate(lengths)]
+    queue = RequestQueue(asked, batch_size, most_tokens)
+    in_flight: list[Request] = []
+    seen: list[int] = []
+    for turn in range(len(lengths) + 1):
+        taken = queue.take(batch_size - len(in_flight), wait=not in_flight)
+        in_flight += taken
+        seen += [request.index for request in taken]
+        if not in_flight:
+            break
+        longest = max(len(request.source_ids) for request in in_flight)
+        assert len(in_flight) == 1 or (len(in_flight) * longest <= most_tokens and len(in_flight) <= batch_size)
+        del in_flight[leaving[turn % len(leaving)] % len(in_flight)]
+    assert sorted(seen) == list(range(len(lengths))) and not in_flight
 
 
 @dataclass

@@ -1,4 +1,7 @@
-"""What is the native engine's own, on a tiny pair with random weights: its calls, its builds, its files."""
+"""What is the native engine's own: its calls, its builds, its files.
+
+On a tiny pair with random weights, and on the bundled one where drafts have to be right.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 import math
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -17,9 +21,10 @@ from cpu_pair import ARCHITECTURE, FOREIGN, MARIAN, WIDE, Queue, decoded, senten
 from safetensors.numpy import save_file
 from scripted import beams
 
+from specmt import BUNDLED_MODEL
 from specmt.architecture import Architecture
-from specmt.bundle import WEIGHTS
-from specmt.decoding import Greedy, Request, Speculative, Strategy, decode
+from specmt.bundle import WEIGHTS, load_bundle
+from specmt.decoding import Greedy, Hypothesis, Iteration, Request, Speculative, Strategy, decode
 from specmt.engines import native_engine
 from specmt.engines.native_engine import NativeEngine, _Row, read_ranges
 from specmt.engines.native_library import LEVELS, runnable
@@ -29,6 +34,19 @@ from specmt.vocabulary import EOS_ID
 
 TABLE = 256
 """Positions of which the library keeps the sinusoids."""
+SAMPLE = Path(__file__).parent.parent / "data" / "sample.de"
+
+
+class InSingleCalls(NativeEngine):
+    """Leaves iterating to the strategies."""
+
+    iterate = None  # type: ignore[assignment]
+
+
+def hypotheses_of(
+    engine: NativeEngine, requests: Sequence[Request], strategy: Strategy, batch_size: int
+) -> dict[int, Hypothesis]:
+    return {done.request.index: done for done in decode(engine, Queue(requests), strategy, batch_size)}
 
 
 @pytest.fixture(scope="module")
@@ -50,20 +68,57 @@ def test_a_model_that_is_overwritten_while_it_is_used_changes_nothing(folder: Pa
 @pytest.mark.parametrize("strategy", [Greedy(), Speculative(5, 1, 0.0), Speculative(6, 4, 2.0)])
 def test_iterations_of_the_engines_own_are_the_strategys(folder: Path, strategy: Strategy) -> None:
     """Tokens, log-probabilities and what each iteration accepted, in batches whose rows come and go."""
-
-    class InSingleCalls(NativeEngine):
-        iterate = None  # type: ignore[assignment]
-
     sources = sentences(np.random.default_rng(5).integers(1, 40, 25).tolist())
     requests = [Request(index, source, 2 * len(source), source_repeats=1) for index, source in enumerate(sources)]
     engines = NativeEngine(ARCHITECTURE, folder), InSingleCalls(ARCHITECTURE, folder)
-    own, single = (
-        {done.request.index: done for done in decode(engine, Queue(requests), strategy, 6)} for engine in engines
-    )
+    own, single = (hypotheses_of(engine, requests, strategy, 6) for engine in engines)
     assert own == single
     assert any(hypothesis.runaway for hypothesis in own.values())
     iterations = [iteration for hypothesis in own.values() for iteration in hypothesis.iterations]
     assert any(iteration.accepted for iteration in iterations) or strategy == Greedy()
+
+
+def first_whole_draft(hypothesis: Hypothesis, draft_length: int) -> int | None:
+    """Where the first draft begins that was accepted as a whole; its bonus token follows it."""
+    begin = 0
+    for iteration in hypothesis.iterations:
+        if len(iteration.emitted) == draft_length + 1:
+            return begin
+        begin += len(iteration.emitted)
+    return None
+
+
+@pytest.mark.parametrize("strategy", [Speculative(3, 1, 0.0), Speculative(3, 3, 1.0)], ids=["strict", "relaxed"])
+def test_right_drafts_are_taken_up_to_their_bonus_token_their_end_or_the_length_limit(strategy: Speculative) -> None:
+    """By the engine's own iterations as by single calls, and when strict as `ar` says."""
+    bundle = load_bundle(BUNDLED_MODEL)
+    engine, calls = (kind(bundle.architecture, BUNDLED_MODEL) for kind in (NativeEngine, InSingleCalls))
+    lines = SAMPLE.read_text(encoding="utf-8").splitlines()[:20]
+    unlimited = [Request(index, [*bundle.vocabulary().encode(line), EOS_ID], 100) for index, line in enumerate(lines)]
+    free = hypotheses_of(calls, unlimited, strategy, 6)
+    begins = {index: first_whole_draft(one, strategy.draft_length) for index, one in free.items()}
+    # Sentences again, each with a limit behind the second token of a draft that is right.
+    limited = [
+        Request(len(lines) + index, unlimited[index].source_ids, begin + 2)
+        for index, begin in begins.items()
+        if begin is not None
+    ]
+    requests = [*unlimited, *limited]
+    own, single = (hypotheses_of(one, requests, strategy, 6) for one in (engine, calls))
+    assert own == single
+    if strategy.beta == 1:
+        greedy = hypotheses_of(calls, requests, Greedy(), 6)
+        assert {index: one.ids for index, one in own.items()} == {index: one.ids for index, one in greedy.items()}
+    last = [own[request.index].iterations[-1] for request in unlimited]
+    assert any(one.emitted[-1] == EOS_ID and one.accepted == len(one.emitted) for one in last), "an end inside a draft"
+    assert limited, "a bonus token, and a limit inside a draft"
+    for request in limited:
+        said = free[request.index - len(lines)].ids[request.max_tokens - 2 : request.max_tokens]
+        assert own[request.index].iterations[-1] == Iteration(2, 2, tuple(said))
+    for request in requests:
+        rows, room = engine.encode([request.source_ids]), [request.max_tokens]
+        run = engine.iterate(rows, [EOS_ID], room, strategy.draft_length, strategy.beta, strategy.tau)
+        assert len(run.accepted[0]) == len(own[request.index].iterations), "none follows that in which a row ended"
 
 
 @pytest.mark.parametrize("draft_length", [0, 4])

@@ -99,6 +99,20 @@ def test_an_element_is_translated_with_the_sentence_that_it_is_in(line: str, sen
     assert sent in [text for call in model.calls for text in call]
 
 
+@pytest.mark.parametrize(
+    "tag",
+    [
+        *("address", "blockquote", "caption", "dd", "dt", "div", "h1", "h2", "h3", "h4", "h5", "h6"),
+        *("label", "li", "LI", "option", "p", "P", "td", "th", "title"),
+    ],
+)
+def test_a_block_is_a_text_of_its_own(tag: str) -> None:
+    model = Model(keeps_carriers)
+    (one,) = translated(Protection(Words()), [f"<{tag}>er</{tag}> geht"], model)
+    assert one.text == f"<{tag}>ER</{tag}> GEHT"
+    assert model.calls == [["er"], ["geht"]]
+
+
 def test_alternatives_have_what_stands_at_the_ends_of_the_line() -> None:
     class Listing(Telling):
         def translation(self, index: int, line: str) -> Translation:

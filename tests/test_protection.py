@@ -35,6 +35,7 @@ def test_a_line_without_spans_is_handed_on_as_it_is(line: str) -> None:
     assert Protection(Words()).before(line) == (line, None)
 
 
+@pytest.mark.timeout(60)
 def test_a_run_of_blanks_takes_no_more_than_its_length() -> None:
     """In quadratic time this would take an hour."""
     blanks = " " * 1_000_000
@@ -74,6 +75,14 @@ def test_another_carrier_is_tried_where_one_is_lost_or_doubled(fault: str) -> No
         return text.upper() if fault == "lost" else text.replace(NAMES[0], f"{NAMES[0]} {NAMES[0]}")
 
     model = Model(lambda text: rule(text) if NAMES[0] in text else keeps_carriers(text))
+    (one,) = translated(Protection(Words()), ["da ist {name} heute"], model)
+    assert model.calls == [[f"da ist {NAMES[0]} heute"], [f"da ist {NAMES[1]} heute"]]
+    assert one.text == "DA IST {name} HEUTE"
+
+
+@pytest.mark.parametrize("longer", ["{}s", "un{}", "{}2", "3{}"])
+def test_a_carrier_within_a_longer_word_is_none(longer: str) -> None:
+    model = Model(lambda text: keeps_carriers(text).replace(NAMES[0], longer.format(NAMES[0])))
     (one,) = translated(Protection(Words()), ["da ist {name} heute"], model)
     assert model.calls == [[f"da ist {NAMES[0]} heute"], [f"da ist {NAMES[1]} heute"]]
     assert one.text == "DA IST {name} HEUTE"
@@ -157,6 +166,16 @@ def test_at_last_the_text_between_is_translated_in_pieces() -> None:
     assert model.calls[-1] == ["Hallo", "wie geht's? ("]
     assert one.text == "Etwas Anderes {name}, etwas Anderes%s)"
     assert one.ids == (7, 2, 7, 2) and one.score == -0.5
+
+
+@pytest.mark.parametrize("ending", [".", "!", "?", "…", "?!", "..."])
+def test_a_piece_ends_as_a_sentence_where_its_source_does_and_nowhere_else(ending: str) -> None:
+    """The model ends everything so."""
+    rule = lambda text: text.upper().rstrip(".!?…") + ending  # noqa: E731
+    assert protected(["ein <br/> hund", f"ein{ending} <br/> hund{ending}"], rule) == [
+        "EIN <br/> HUND",
+        f"EIN{ending} <br/> HUND{ending}",
+    ]
 
 
 def test_more_spans_than_carriers_go_in_pieces() -> None:

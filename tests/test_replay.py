@@ -114,6 +114,37 @@ def test_a_fast_path_that_is_always_wrong_ends_with_a_token_a_replay(window: int
     assert (sum(one.replay.rollbacks for one in found.values()) > 0) == (window > 1)
 
 
+class Stepping(ScriptedEngine):
+    """Ends no row by itself; keeps how many plain steps were run before each replay."""
+
+    def __init__(self) -> None:
+        super().__init__(length=lambda source: 1000)
+        self.steps: list[int] = []
+
+    def gather(self, rows: ScriptedRows, indices: IntArray, lengths: IntArray, size: Size) -> ScriptedRows:
+        passes = sum(method == "verify" for method, _ in self.calls)
+        self.steps.append(passes - len(self.steps))
+        return super().gather(rows, indices, lengths, size)
+
+
+@pytest.mark.parametrize(("reproducible", "waits"), [(True, 8 // 2), (False, 0)])
+def test_a_row_waits_half_a_window_for_a_group_to_fill_and_not_at_all_where_no_other_can_come(
+    reproducible: bool, waits: int
+) -> None:
+    engine, source = Stepping(), [5, 6, 7, EOS_ID]
+    decoded(engine, [Request(0, source, 2, True), Request(1, source, 40, reproducible)], Replay(8, 2), batch_size=2)
+    assert engine.steps[0] == 2 + waits
+
+
+def test_a_row_waits_as_long_for_its_next_replay() -> None:
+    """The other row that is replayed enters six steps after the first one."""
+    engine, source = Stepping(), [5, 6, 7, EOS_ID]
+    asked = [Request(0, source, 17, True), Request(1, source, 6), Request(2, source, 16, True)]
+    decoded(engine, asked, Replay(8, 2), batch_size=2)
+    # The first row's windows end at 8, 16 and 17, the other's at 6 + 8 and 6 + 16: at 16 both are ready.
+    assert engine.steps == [8 + 4, 16, 16, 17 + 4, 6 + 16]
+
+
 def test_counters_count_what_is_replaced_and_what_is_forgotten_behind_it() -> None:
     class WrongOnce(ScriptedEngine):
         """The fast path says another token at position 2, once."""

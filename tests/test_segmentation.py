@@ -134,6 +134,7 @@ def test_without_a_blank_between_sentences_there_is_none_between_translations() 
     assert (first.glue, second.text) == ("", "\u200bDie Katze spielt.")
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("unit", ["a", ".", " ", '"', "😀", "\x00", "a. "])
 def test_a_long_line_takes_time_in_proportion(unit: str) -> None:
     line = (unit * 200_000)[:200_000]

@@ -47,11 +47,15 @@ from specmt.protection.terminology import Terminology, read_terminology
     ],
 )
 def test_spans_are_found(line: str, spans: list[str]) -> None:
-    parts = SpanFinder().parts(line)
+    finder = SpanFinder()
+    parts = finder.parts(line)
     assert [part.text for part in parts if isinstance(part, Span)] == spans
     assert "".join(part.text if isinstance(part, Span) else part for part in parts) == line
+    assert finder.any_in(line) is bool(spans)
+    assert [span for span in spans if not finder.any_in(span)] == [], "each makes a line worth a look"
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "line",
     [
@@ -110,6 +114,7 @@ def test_what_stands_once_is_not_found_twice(line: str, said: str, lost: set[str
     assert {span.text for span in lacking(said, spans, spans)} == lost
 
 
+@pytest.mark.timeout(60)
 def test_thousands_of_numbers_take_no_more_than_their_length() -> None:
     """In quadratic time this would take minutes."""
     numbers = [*map(str, range(100_000, 160_000)), "100000"]

@@ -98,6 +98,18 @@ def test_terms_are_found_as_if_each_was_tried_in_turn(terms: set[str], data: st.
     assert found == [match.span() for match in one_after_the_other(spellings).finditer(line)]
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_a_term_that_the_file_has_in_both_spellings_is_taken_in_that_of_the_text(form: str, reverse: bool) -> None:
+    """With any case of its first letter; one that the file has in one spelling is found in both."""
+    spelt = [("Gl\u00fcck", "luck"), ("Glu\u0308ck", "fortune")]
+    terminology = Terminology([*(reversed(spelt) if reverse else spelt), ("H\u00fctte", "hut")])
+    line = unicodedata.normalize(form, "Gl\u00fcck gl\u00fcck h\u00fctte")
+    targets = [part.target for part in SpanFinder((), terminology).parts(line) if isinstance(part, Span)]
+    assert targets == [dict(spelt)[unicodedata.normalize(form, spelt[0][0])]] * 2 + ["hut"]
+
+
+@pytest.mark.timeout(60)
 def test_thousands_of_terms_take_no_more_time_than_the_text() -> None:
     """Tried one after the other, they would take hours."""
     terms = [f"{first}{second}wort{number}" for first in "abcdefgh" for second in "abcdefgh" for number in range(80)]

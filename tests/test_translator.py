@@ -36,7 +36,14 @@ SPEC = replace(DecodingSettings.from_defaults(DEFAULTS), guards=False)
 STRICT = SPEC.strict()
 AR = replace(SPEC, strategy="ar")
 BEAM = replace(AR, beam=3)
-SETTINGS = {"spec": SPEC, "strict": STRICT, "ar": AR, "beam": BEAM, "n-best": replace(BEAM, n_best=2)}
+SETTINGS = {
+    "spec": SPEC,
+    "strict": STRICT,
+    "fixed shape": replace(SPEC, reproducible=True, replay_group=2),
+    "ar": AR,
+    "beam": BEAM,
+    "n-best": replace(BEAM, n_best=2),
+}
 
 lines_of_text = st.lists(st.text(max_size=12), max_size=8)
 
