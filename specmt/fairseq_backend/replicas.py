@@ -1,6 +1,7 @@
 """Local SGD (Stich 2019, arXiv 1805.09767): trainings beside each other, whose weights are averaged at checkpoints.
 
-On a CPU a training of a small model gains little from a second core; a second training beside it reads most of as much again.
+On a CPU a training of a small model gains little from a second core; a second training beside it reads nearly as much
+again.
 """
 
 from __future__ import annotations
