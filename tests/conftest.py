@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
 
 # Machines that test are often busy: no deadline. The same examples in every run, so that a failure is one's own.
 settings.register_profile("specmt", deadline=None, max_examples=60, derandomize=True)
-settings.register_profile("thorough", deadline=None, max_examples=2000)  # other examples in every run
-settings.load_profile(os.environ.get("SPECMT_HYPOTHESIS_PROFILE", "specmt"))
+settings.register_profile("thorough", deadline=None, max_examples=2000)  # others in every run: --hypothesis-profile
+settings.load_profile("specmt")
 # Shells have commands in the background ignore Ctrl-C, which some tests send themselves.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

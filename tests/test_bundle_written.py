@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,6 +86,36 @@ def test_a_loaded_bundle_translates_as_the_weights_that_were_written(pristine: P
     assert len({one.ids for one in expected}) > 1
 
 
+ANOTHER = {"config": {"name": "another"}}
+"""How what `written_anew` writes was trained."""
+
+
+def written_anew(bundle: Path, pristine: Path, more: Mapping[str, str]) -> None:
+    """Write `bundle` again, with the files of `pristine` and `more` (name: content); what lies beside them may stay."""
+
+    def write_files(folder: Path) -> None:
+        for name in BUNDLE_FILES[1:]:
+            shutil.copyfile(pristine / name, folder / name)
+        for name, content in more.items():
+            (folder / name).write_text(content)
+
+    rewrite(bundle, write_files, others_stay=True)
+
+
+def rewrite(bundle: Path, write_files: Callable[[Path], None], others_stay: bool = False) -> None:
+    """Write a tiny pair's bundle."""
+    write_bundle(
+        bundle,
+        languages=("de", "en"),
+        architecture=TINY,
+        decoding=DEFAULTS,
+        write_files=write_files,
+        training=ANOTHER,
+        scores={},
+        others_stay=others_stay,
+    )
+
+
 def test_an_interrupted_export_leaves_the_old_bundle(bundle: Path) -> None:
     def write_files(folder: Path) -> None:
         (folder / "tokenizer.model").write_bytes(b"half")
@@ -92,15 +123,7 @@ def test_an_interrupted_export_leaves_the_old_bundle(bundle: Path) -> None:
 
     before = {path.name: path.read_bytes() for path in bundle.iterdir()}
     with pytest.raises(KeyboardInterrupt):
-        write_bundle(
-            bundle,
-            languages=("de", "en"),
-            architecture=TINY,
-            decoding=DEFAULTS,
-            write_files=write_files,
-            training={},
-            scores={},
-        )
+        rewrite(bundle, write_files)
     assert {path.name: path.read_bytes() for path in bundle.iterdir()} == before
     assert [path.name for path in bundle.parent.iterdir()] == ["model"]
 
@@ -121,22 +144,9 @@ def test_what_lies_beside_an_older_bundles_files_is_kept_where_it_may_stay(prist
     (bundle / "plots" / "loss.svg").write_bytes(b"<svg/>")
     (bundle / "plots" / "last").symlink_to("loss.svg")
 
-    def write_files(folder: Path) -> None:
-        for name in BUNDLE_FILES[1:]:
-            shutil.copyfile(pristine / name, folder / name)
-
-    write_bundle(
-        bundle,
-        languages=("de", "en"),
-        architecture=TINY,
-        decoding=DEFAULTS,
-        write_files=write_files,
-        training={"config": {"name": "another"}},
-        scores={},
-        others_stay=True,
-    )
+    written_anew(bundle, pristine, {})
     found = load_bundle(bundle)
-    assert found.training == {"config": {"name": "another"}}
+    assert found.training == ANOTHER
     assert found.files == load_bundle(pristine).files, "what lies beside them is none of the bundle's"
     others = {path.name for path in bundle.iterdir()} - {*BUNDLE_FILES}
     assert others == {"README.md", "link", "to be mounted", "elsewhere", "plots"}
@@ -152,21 +162,7 @@ def test_what_lies_beside_an_older_bundles_files_is_kept_where_it_may_stay(prist
 def test_what_has_the_name_of_a_file_that_is_written_gives_way(pristine: Path, bundle: Path) -> None:
     (bundle / RANGES).write_text("none of the older bundle's files")
 
-    def write_files(folder: Path) -> None:
-        for name in BUNDLE_FILES[1:]:
-            shutil.copyfile(pristine / name, folder / name)
-        (folder / RANGES).write_text("{}")
-
-    write_bundle(
-        bundle,
-        languages=("de", "en"),
-        architecture=TINY,
-        decoding=DEFAULTS,
-        write_files=write_files,
-        training={},
-        scores={},
-        others_stay=True,
-    )
+    written_anew(bundle, pristine, {RANGES: "{}"})
     assert set(load_bundle(bundle).files) == {*BUNDLE_FILES[1:], RANGES}
     assert (bundle / RANGES).read_text() == "{}"
 

@@ -8,37 +8,16 @@ import pty
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
+from commands import COMMAND, ROOT, SAMPLE, failed, running, tried, wait_until
 
 from specmt.cli import _one_line
 
-ROOT = Path(__file__).parent.parent
-COMMAND = [sys.executable, "-m", "specmt"]
-SAMPLE = (ROOT / "data" / "sample.de").read_bytes()
 HARD = (
     "\ufeffEin Hund schläft.\r\n\n   \nZwei Katzen spielen\u2028im Garten.\nEin \x00 Mann.\n😀😀\nEine Frau. Ein Mann."
 ).encode()
-
-
-def wait_until(happened: Callable[[], bool], seconds: float = 60) -> None:
-    """Look again and again; a failure if nothing has happened by then."""
-    deadline = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < deadline, f"nothing has happened for {seconds} seconds"
-        time.sleep(0.01)
-
-
-def specmt(*arguments: object, stdin: bytes = b"", limit: str = "") -> subprocess.CompletedProcess[bytes]:
-    command = [*COMMAND, *map(str, arguments)]
-    if limit:
-        command = ["bash", "-c", f'{limit}; exec "$@"', "specmt", *command]
-    return subprocess.run(command, input=stdin, capture_output=True, cwd=ROOT, check=False, timeout=300)
 
 
 def test_standard_output_by_its_path_is_added_to(tmp_path: Path) -> None:
@@ -47,65 +26,38 @@ def test_standard_output_by_its_path_is_added_to(tmp_path: Path) -> None:
     log.write_bytes(b"kept\n")
     with log.open("ab") as stream:
         subprocess.run([*COMMAND, "translate", "-o", "/dev/stdout"], input=SAMPLE, stdout=stream, cwd=ROOT, check=True)
-    assert log.read_bytes() == b"kept\n" + specmt("translate", stdin=SAMPLE).stdout
+    assert log.read_bytes() == b"kept\n" + tried("translate", stdin=SAMPLE).stdout
 
 
 @pytest.mark.parametrize("option", ["--input", "--output"])
 def test_a_dash_is_no_file(option: str) -> None:
-    assert f"{option} -: standard streams" in failed(specmt("translate", option, "-"), 2)
+    assert f"{option} -: standard streams" in failed(tried("translate", option, "-"), 2)
 
 
 @pytest.mark.parametrize(
     ("command", "where"), [("translate", "--input FILE"), ("explain", "in quotes"), ("doctor", "")]
 )
 def test_text_as_arguments_is_told_where_it_belongs(command: str, where: str) -> None:
-    line = failed(specmt(command, "Ein", "Hund"), 2)
+    line = failed(tried(command, "Ein", "Hund"), 2)
     assert line.endswith(f"specmt {command} --help)")
     assert [hint for hint in ("--input FILE", "in quotes") if hint in line] == [where] * bool(where)
 
 
 def test_a_command_that_a_shell_runs_for_the_output_gets_it(tmp_path: Path) -> None:
     limit = f"exec 7> >(tr a-z A-Z > {tmp_path}/out; touch {tmp_path}/done)"
-    assert specmt("translate", "-o", "/dev/fd/7", stdin=b"Ein Hund.\n", limit=limit).returncode == 0
+    assert tried("translate", "-o", "/dev/fd/7", stdin=b"Ein Hund.\n", limit=limit).returncode == 0
     wait_until((tmp_path / "done").exists)
     assert (tmp_path / "out").read_bytes() == b"A DOG.\n"
 
 
 @pytest.mark.parametrize("output", [[], ["-o", "/dev/stdout"], ["-o", "/proc/self/fd/1"]])
 def test_standard_output_cannot_be_gone_on_with(output: list[str]) -> None:
-    assert "--append-resume needs --output FILE" in failed(specmt("translate", *output, "--append-resume"), 2)
-
-
-def failed(done: subprocess.CompletedProcess[bytes], code: int) -> str:
-    """The one line on stderr of a command that failed with `code`."""
-    lines = done.stderr.decode().splitlines()
-    assert (done.returncode, len(lines)) == (code, 1), done.stderr.decode()
-    assert lines[0].startswith("specmt: ")
-    return lines[0]
-
-
-@contextmanager
-def running(*arguments: object, limit: str = "true") -> Iterator[subprocess.Popen[bytes]]:
-    """A translation of what is written to it, killed at the end if it still runs."""
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-
-    def heed() -> None:
-        """A shell's background job ignores Ctrl-C, one of nohup SIGHUP, and so do their children if not told better."""
-        for number in (signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-
-    command = ["bash", "-c", f'{limit}; exec "$@"', "specmt", *COMMAND, "translate", *map(str, arguments)]
-    settings: Any = {"cwd": ROOT, "bufsize": 0, "preexec_fn": heed, **pipes}
-    with subprocess.Popen(command, **settings) as run:
-        try:
-            yield run
-        finally:
-            run.kill()
+    assert "--append-resume needs --output FILE" in failed(tried("translate", *output, "--append-resume"), 2)
 
 
 @pytest.mark.parametrize("options", [(), ("--relaxed",), ("--strategy", "ar", "--beam", 2), ("--batch-size", 1)])
 def test_lines_of_any_kind_are_a_line_each(options: tuple[object, ...]) -> None:
-    done = specmt("translate", *options, "--quiet", stdin=HARD)
+    done = tried("translate", *options, "--quiet", stdin=HARD)
     assert (done.returncode, done.stderr) == (0, b"")
     lines = done.stdout.decode().split("\n")
     assert len(lines) == 8 and lines[-1] == ""
@@ -124,12 +76,12 @@ def test_a_short_translation_does_not_wait_for_packages_that_it_can_do_without()
 
 def test_strict_is_ar_for_lines_of_any_kind_and_any_threads() -> None:
     data = HARD + b"\n" + SAMPLE + b"nein " * 100
-    greedy = specmt("translate", "--strategy", "ar", "--batch-size", 1, "--threads", 1, stdin=data)
+    greedy = tried("translate", "--strategy", "ar", "--batch-size", 1, "--threads", 1, stdin=data)
     drafting = ("translate", "--strict", "--draft-length", 4, "--threads", 3)
-    default, strict = specmt("translate", stdin=data), specmt(*drafting, stdin=data)
+    default, strict = tried("translate", stdin=data), tried(*drafting, stdin=data)
     assert greedy.returncode == strict.returncode == default.returncode == 0
     assert strict.stdout == default.stdout == greedy.stdout
-    told = [json.loads(line) for line in specmt(*drafting, "--format", "jsonl", stdin=data).stdout.splitlines()]
+    told = [json.loads(line) for line in tried(*drafting, "--format", "jsonl", stdin=data).stdout.splitlines()]
     assert any(emitted > 1 for line in told for emitted in line["emitted_tokens"]), "nothing was drafted"
 
 
@@ -210,63 +162,6 @@ def test_a_person_at_a_terminal_sees_a_bar_and_a_summary_and_a_pipe_does_not(tmp
     assert f"{count}/{count}".encode() in seen and f"{count} lines in ".encode() in seen
 
 
-def test_a_killed_run_is_gone_on_with(tmp_path: Path) -> None:
-    """Its input stays open, so it cannot have ended by itself; what is done is put into capitals, and stays so."""
-    target, data = tmp_path / "out.en", SAMPLE * 8
-    resume = ("-q", "-o", target, "--append-resume")
-    whole = specmt("translate", "-q", stdin=data).stdout
-    with running(*resume) as run:
-        run.stdin.write(data[: len(data) // 2])
-        wait_until(lambda: target.exists() and target.read_bytes().count(b"\n") > 3)
-        run.kill()
-        assert run.wait(60) == -signal.SIGKILL
-    killed = target.read_bytes()
-    assert whole.startswith(killed) and killed != whole
-    target.write_bytes(killed.upper()[:-5])
-    assert "was begun with" in failed(specmt("translate", *resume, "--relaxed", stdin=data), 1)
-    again = specmt("translate", *resume, "--draft-length", 3, stdin=data)
-    assert again.returncode == 0, "the same text, as after tuning"
-    done = killed[:-5].rpartition(b"\n")[0] + b"\n"
-    assert target.read_bytes() == done.upper() + whole.removeprefix(done)
-
-
-def test_a_run_cut_in_half_goes_on_with_the_numbers_of_its_lines(tmp_path: Path) -> None:
-    target = tmp_path / "out.en"
-    resume = ("translate", "-q", "-o", target, "--format", "fairseq", "--append-resume")
-    assert specmt(*resume, stdin=SAMPLE).returncode == 0
-    whole = target.read_bytes()
-    target.write_bytes(whole[: len(whole) // 2])
-    assert specmt(*resume, stdin=SAMPLE).returncode == 0
-    assert target.read_bytes() == whole
-    numbers = [line.split("\t")[0] for line in whole.decode().splitlines() if line.startswith("S-")]
-    assert numbers == [f"S-{number}" for number in range(SAMPLE.count(b"\n"))]
-
-
-def test_a_run_from_a_redirected_file_is_not_gone_on_with_from_another(tmp_path: Path) -> None:
-    first, other = tmp_path / "first.de", tmp_path / "other.de"
-    first.write_text("Ein Hund.\nEin Mann.\n")
-    other.write_text("Eine Frau.\nEine Katze.\nEin Kind.\n")
-    resume = ("translate", "-q", "-o", tmp_path / "out.en", "--append-resume")
-    assert specmt(*resume, limit=f"exec < {first}").returncode == 0
-    assert "not what out.en was begun from" in failed(specmt(*resume, limit=f"exec < {other}"), 1)
-    first.write_text("Ein Hund.\nEin Mann.\nEin Kind.\n")
-    assert specmt(*resume, "-i", first).returncode == 0
-    assert (tmp_path / "out.en").read_text() == "A dog.\nA man.\nA child.\n"
-
-
-def test_a_run_with_other_terms_is_not_gone_on_with(tmp_path: Path) -> None:
-    """The terms are compared, not the file, which may be a pipe that is read once."""
-    source = tmp_path / "in.de"
-    source.write_text("Ein Hund.\n")
-    resume = f"translate -q -i {source} -o {tmp_path / 'out.en'} --append-resume --terminology /dev/stdin"
-    assert specmt(*resume.split(), stdin=b"Hund\thound\n").returncode == 0
-    with source.open("a") as stream:
-        stream.write("Der Hund.\n")
-    assert "was begun with" in failed(specmt(*resume.split(), stdin=b"Hund\tmutt\n"), 1)
-    assert specmt(*resume.split(), stdin=b"Hund\thound\n\n").returncode == 0
-    assert (tmp_path / "out.en").read_text().count("hound") == 2
-
-
 @pytest.mark.parametrize(
     "said", ["CUDA out of memory. Tried to", "can't start new thread", "you tried: can't allocate memory"]
 )
@@ -276,7 +171,7 @@ def test_memory_that_is_missing_elsewhere_is_the_same_line(said: str) -> None:
 
 
 def test_symbols_that_no_piece_has_are_copied() -> None:
-    done = specmt("translate", stdin="Das kostet 12,50 £.\n".encode())
+    done = tried("translate", stdin="Das kostet 12,50 £.\n".encode())
     assert done.stdout.decode().endswith("12,50 £.\n")
 
 
@@ -298,32 +193,32 @@ def test_alignment_takes_no_more_cores_than_it_may(tmp_path: Path) -> None:
 def test_json_in_and_out_keeps_fields_and_says_what_happened() -> None:
     records = [{"id": 1, "source": "Ein Hund schläft. Eine Katze spielt."}, {"source": "😀", "tags": ["x", None]}]
     data = "".join(f"{json.dumps(record)}\n" for record in records).encode()
-    done = specmt("translate", "--input-format", "jsonl", "--format", "jsonl", "--alignment", stdin=data)
+    done = tried("translate", "--input-format", "jsonl", "--format", "jsonl", "--alignment", stdin=data)
     first, second = map(json.loads, done.stdout.splitlines())
     assert {key: first[key] for key in ("id", "source", "segments")} == {**records[0], "segments": 2}
     assert first["alignment"][0] == [0, 0] and "warnings" not in first
     assert (second["translation"], second["warnings"], second["tags"]) == ("😀", ["copied"], ["x", None])
-    wrong = specmt("translate", "--input-format", "jsonl", stdin=data + b"Ein Hund\n")
+    wrong = tried("translate", "--input-format", "jsonl", stdin=data + b"Ein Hund\n")
     assert wrong.stdout.count(b"\n") == 2
     assert "standard input: line 3: not JSON" in failed(wrong, 1)
 
 
 def test_fairseqs_lines_number_the_lines_of_input() -> None:
     options = ("--strategy", "ar", "--beam_size", 2, "--nbest", 2, "--format", "fairseq", "--print-alignment")
-    done = specmt("translate", *options, stdin=b"Ein Hund.\n\n")
+    done = tried("translate", *options, stdin=b"Ein Hund.\n\n")
     heads = [line.split("\t")[0] for line in done.stdout.decode().splitlines()]
     assert heads == [f"{kind}-{number}" for number in (0, 1) for kind in "SHDPAHDPA"]
 
 
 def test_a_line_that_is_too_long_is_split_or_named() -> None:
     line = " ".join(["Ein Hund und eine Katze und"] * 60).encode()
-    split = specmt("translate", "--format", "jsonl", stdin=line)
+    split = tried("translate", "--format", "jsonl", stdin=line)
     assert json.loads(split.stdout)["segments"] > 2
-    whole = specmt("translate", "--no-split", stdin=b"Ein Hund.\n" + line)
+    whole = tried("translate", "--no-split", stdin=b"Ein Hund.\n" + line)
     assert whole.stdout.count(b"\n") == 1
     assert "line 2: " in failed(whole, 1) and "--no-split" in whole.stderr.decode()
     element = b"Ein Hund.\n<b>" + line + b"</b>"
-    assert "line 2: " in failed(specmt("translate", "--no-split", stdin=element), 1)
+    assert "line 2: " in failed(tried("translate", "--no-split", stdin=element), 1)
 
 
 @pytest.mark.parametrize(
@@ -335,15 +230,15 @@ def test_a_line_that_is_too_long_is_split_or_named() -> None:
     ],
 )
 def test_streams_that_cannot_be_used_are_named(redirection: str, expected: str) -> None:
-    assert expected in failed(specmt("translate", stdin=SAMPLE, limit=f"exec {redirection}"), 1)
+    assert expected in failed(tried("translate", stdin=SAMPLE, limit=f"exec {redirection}"), 1)
 
 
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
 def test_what_cannot_be_said_on_stderr_stops_nothing(redirection: str) -> None:
-    done = specmt("translate", stdin="😀\nEin Mann.\n".encode(), limit=f"exec {redirection}")
+    done = tried("translate", stdin="😀\nEin Mann.\n".encode(), limit=f"exec {redirection}")
     assert (done.returncode, done.stdout) == (0, "😀\nA man.\n".encode())
-    assert b"1 of 2 lines have warnings" in specmt("translate", stdin="😀\nEin Mann.\n".encode()).stderr
-    assert specmt("translate", "--beam", 0, limit=f"exec {redirection}").returncode == 2
+    assert b"1 of 2 lines have warnings" in tried("translate", stdin="😀\nEin Mann.\n".encode()).stderr
+    assert tried("translate", "--beam", 0, limit=f"exec {redirection}").returncode == 2
 
 
 @pytest.mark.parametrize("kilobytes", [700_000, 1_200_000])
@@ -385,14 +280,14 @@ def test_too_little_memory_is_one_line_and_what_was_done_is_kept(engine: str, ki
     ],
 )
 def test_mistakes_are_one_line_without_a_traceback(arguments: tuple[object, ...], code: int, expected: str) -> None:
-    assert expected in failed(specmt(*arguments), code)
+    assert expected in failed(tried(*arguments), code)
 
 
 def test_what_is_added_to_its_own_input_is_refused(tmp_path: Path) -> None:
     both = tmp_path / "both"
     both.write_text("Ein Hund.\n", encoding="utf-8")
     expected = "--output: standard output is the input"
-    assert expected in failed(specmt("translate", limit=f"exec < {both} >> {both}"), 2)
+    assert expected in failed(tried("translate", limit=f"exec < {both} >> {both}"), 2)
     assert both.read_text(encoding="utf-8") == "Ein Hund.\n"
 
 
@@ -412,7 +307,7 @@ def test_a_narrow_terminal_wraps_the_tables_of_eval_and_no_digit_is_cut(tmp_path
 
 
 def test_a_traceback_is_shown_to_who_asks() -> None:
-    done = specmt("--debug", "translate", "-i", "/none")
+    done = tried("--debug", "translate", "-i", "/none")
     assert done.returncode == 1
     assert b"Traceback" in done.stderr and done.stderr.splitlines()[-1] == b"specmt: /none: no such file or directory"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -28,12 +29,15 @@ def test_configurations_load(block: str, tmp_path: Path) -> None:
         whole = next(other for other in blocks("yaml") if "tokenizer" in yaml.safe_load(other))
         block = whole + block
     path.write_text(block, encoding="utf-8")
-    load_config(path, [])
+    assert load_config(path, []).data.train, "corpora to train on"
 
 
-@pytest.mark.parametrize("block", blocks("python"))
-def test_python_runs(block: str) -> None:
-    exec(block, {})
+def test_what_is_said_of_reproducibility_from_python_works() -> None:
+    (block,) = blocks("python")
+    said: dict[str, Any] = {}
+    exec(block, said)
+    assert said["every_line"] == said["the_first"][:1] == ["A dog is sleeping."]
+    assert len(said["the_first"]) == 2
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import ROOT, SMOKE, kill_at, one_line, specmt
+from commands import ROOT, SMOKE, kill_at, one_line, specmt, tried
 
 from specmt.bundle import TOKENIZER, load_bundle, write_bundle
 from specmt.config import load_config
@@ -100,7 +100,7 @@ def test_what_a_bundle_says_of_its_verifier_is_what_a_drafter_alone_depends_on(c
 
 def test_a_drafter_for_the_other_direction_is_refused(converted: Path, tmp_path: Path) -> None:
     reversed_ = ("data.source_language=en", "data.target_language=de")
-    done = specmt(*alone(tmp_path / "run", converted, *reversed_), check=False)
+    done = tried(*alone(tmp_path / "run", converted, *reversed_))
     assert one_line(done) == (
         f"specmt: start_from: {converted} translates de to en: exchange data.source_language and data.target_language"
     )
@@ -115,6 +115,6 @@ def test_a_drafter_for_the_other_direction_is_refused(converted: Path, tmp_path:
     ],
 )
 def test_a_drafter_that_does_not_fit_is_refused(setting: str, message: str, converted: Path, tmp_path: Path) -> None:
-    done = specmt(*alone(tmp_path / "run", converted, setting), check=False)
+    done = tried(*alone(tmp_path / "run", converted, setting))
     assert one_line(done) == f"specmt: {message.format(converted)}"
     assert not (tmp_path / "run").exists()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from commands import ROOT, SMOKE, kill_at, one_line, specmt
+from commands import ROOT, SMOKE, kill_at, one_line, specmt, tried
 
 from specmt.bundle import TOKENIZER, load_bundle
 from specmt.config import load_config
@@ -92,7 +92,7 @@ def test_what_lies_beside_a_bundle_stays_when_it_is_exported(bundle: Path, tmp_p
 
 
 def test_a_corpus_that_is_not_there_is_named_before_anything_is_trained(tmp_path: Path) -> None:
-    done = specmt(*train_arguments(tmp_path / "run", "data.valid=[{path: vlaid.tsv}]"), check=False)
+    done = tried(*train_arguments(tmp_path / "run", "data.valid=[{path: vlaid.tsv}]"))
     assert done.stderr.count(b"\n") == 1 and b"vlaid.tsv: no such file" in done.stderr
     assert not (tmp_path / "run").exists()
 
@@ -294,32 +294,32 @@ def test_a_run_killed_in_every_stage_ends_with_a_working_bundle(tmp_path: Path) 
 
 
 def test_bad_input_is_one_line_that_says_what_and_where(bundle: Path, tmp_path: Path) -> None:
-    missing = specmt("translate", "-m", bundle, "-i", tmp_path / "none.de", check=False)
+    missing = tried("translate", "-m", bundle, "-i", tmp_path / "none.de")
     assert missing.returncode == 1 and "none.de: no such file" in one_line(missing)
-    no_model = specmt("translate", "-m", tmp_path / "none", check=False)
+    no_model = tried("translate", "-m", tmp_path / "none")
     assert no_model.returncode == 1 and "none: no such model directory" in one_line(no_model)
     uneven = tmp_path / "short.en"
     uneven.write_text("One line.\n")
-    unequal = specmt("eval", "-m", bundle, "--source", SMOKE / "test.de", "--reference", uneven, check=False)
+    unequal = tried("eval", "-m", bundle, "--source", SMOKE / "test.de", "--reference", uneven)
     assert unequal.returncode == 1 and "200 lines" in one_line(unequal) and "has 1" in one_line(unequal)
 
 
 def test_invalid_utf8_keeps_the_lines_before_it_and_names_the_line(bundle: Path, tmp_path: Path) -> None:
     good = (SMOKE / "test.de").read_bytes().splitlines(keepends=True)[0]
-    done = specmt("translate", "-m", bundle, stdin=good + b"M\xfctter\n", check=False)
+    done = tried("translate", "-m", bundle, stdin=good + b"M\xfctter\n")
     assert done.returncode == 1
     assert done.stdout == specmt("translate", "-m", bundle, stdin=good).stdout
     assert "line 2" in done.stderr.decode() and len(done.stderr.splitlines()) == 1
     source, target = tmp_path / "bad.de", tmp_path / "out.en"
     source.write_bytes(good + b"M\xfctter\n")
-    assert specmt("translate", "-m", bundle, "-i", source, "-o", target, check=False).returncode == 1
+    assert tried("translate", "-m", bundle, "-i", source, "-o", target).returncode == 1
     assert [path.name for path in tmp_path.iterdir()] == ["bad.de"], "something half-written was left"
 
 
 def test_a_bad_configuration_is_one_line_that_names_the_key(tmp_path: Path) -> None:
-    unknown = specmt(*train_arguments(tmp_path, "verifier.layerz=3"), check=False)
+    unknown = tried(*train_arguments(tmp_path, "verifier.layerz=3"))
     assert unknown.returncode == 1 and "unknown key verifier.layerz" in one_line(unknown)
-    wrong = specmt(*train_arguments(tmp_path, "verifier.heads=many"), check=False)
+    wrong = tried(*train_arguments(tmp_path, "verifier.heads=many"))
     assert wrong.returncode == 1 and "verifier.heads" in one_line(wrong) and "'many'" in one_line(wrong)
 
 
@@ -330,11 +330,11 @@ def test_a_flipped_byte_in_a_bundle_is_one_line(bundle: Path, tmp_path: Path) ->
         data = bytearray((copy / name).read_bytes())
         data[len(data) // 2] ^= 0xFF
         (copy / name).write_bytes(data)
-        done = specmt("translate", "-m", copy, stdin=b"Die Frau liest.\n", check=False)
+        done = tried("translate", "-m", copy, stdin=b"Die Frau liest.\n")
         assert done.returncode == 1
         assert name in one_line(done)
 
 
 def test_contradicting_options_are_usage_errors(bundle: Path) -> None:
-    done = specmt("translate", "-m", bundle, "--beam", 4, check=False)
+    done = tried("translate", "-m", bundle, "--beam", 4)
     assert done.returncode == 2 and "--strategy ar" in one_line(done)

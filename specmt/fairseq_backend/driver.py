@@ -25,7 +25,8 @@ _KEEP_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(8 << 30),
     "MALLOC_TOP_PAD_": str(256 << 20),
 }
-_NEVER = str(10**9)
+NEVER = str(10**9)
+"""Updates between two things that are not wanted."""
 _NO_ROOM = re.compile(r"inline_container|PytorchStreamWriter|No space left")
 """What torch says when a file cannot be written to its end."""
 
@@ -105,7 +106,7 @@ def _common_arguments(config: Config, optimizer: OptimizerConfig, checkpoints: P
         *("--clip-norm", str(optimizer.clip_norm), "--max-tokens", str(optimizer.batch_tokens)),
         *("--max-tokens-valid", str(2 * optimizer.batch_tokens), "--patience", str(optimizer.patience or -1)),
         *("--save-interval-updates", interval, "--validate-interval-updates", interval),
-        *("--save-interval", _NEVER, "--validate-interval", _NEVER),  # else at the end of every epoch as well
+        *("--save-interval", NEVER, "--validate-interval", NEVER),  # else at the end of every epoch as well
         *("--keep-interval-updates", str(optimizer.average_checkpoints), "--no-epoch-checkpoints"),
         *("--save-dir", str(checkpoints), "--seed", str(config.runtime.seed), "--num-workers", "0"),
         *("--log-format", "json", "--log-interval", "25", "--skip-invalid-size-inputs-valid-test"),

@@ -14,10 +14,8 @@ from pathlib import Path
 
 from specmt.config import OptimizerConfig, RuntimeConfig
 from specmt.fairseq_backend import checkpoints
-from specmt.fairseq_backend.driver import Progress, Trainer
+from specmt.fairseq_backend.driver import NEVER, Progress, Trainer
 from specmt.files import atomic_path
-
-_NEVER = str(10**9)
 
 
 def train(
@@ -53,7 +51,7 @@ def train(
                     _set_weights(replica / checkpoints.LAST, folder / checkpoints.LAST)
                 differing = [
                     *("--seed", str(runtime.seed + i), "--save-dir", str(replica), "--max-update", str(until)),
-                    *("--save-interval-updates", _NEVER, "--validate-interval-updates", _NEVER),
+                    *("--save-interval-updates", NEVER, "--validate-interval-updates", NEVER),
                     *(["--disable-validation"] if i else []),
                 ]
                 trainer = Trainer([*arguments, *differing], threads, log.with_stem(f"{log.stem}{i or ''}"))
