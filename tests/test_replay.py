@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pairs import TINY, random_weights
 from scripted import (
-    DEFAULTS,
     FIRST_PIECE_ID,
     Arrivals,
     ScriptedEngine,
@@ -31,12 +30,9 @@ from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import EngineError
 from specmt.loading import load_translator
 from specmt.replay import FixedSpeculative, Replay
-from specmt.settings import DecodingSettings
 from specmt.vocabulary import EOS_ID
 
 ROOT = Path(__file__).parent.parent
-SPEC = DecodingSettings.from_defaults(DEFAULTS)
-REPLAY = replace(SPEC, strategy="replay", replay_window=4, replay_group=3)
 
 
 def requests(lengths: Sequence[int], max_tokens: int = 100, reproducible: bool = True) -> list[Request]:
