@@ -27,9 +27,12 @@ class Trainers:
     runs: list[tuple[str, str, int]] = field(default_factory=list)
     """Of each: folder's name, seed, last update."""
     logs: list[str] = field(default_factory=list)
+    reached: dict[str, float] = field(default_factory=dict)
+    """The weight at which each was last."""
     threads: set[int] = field(default_factory=set)
     validating: set[str] = field(default_factory=set)
-    failing: str = ""
+    failing: tuple[str, int] = ("", 0)
+    """Whose, and the last update of its round."""
 
 
 @pytest.fixture
@@ -53,7 +56,7 @@ def trainers(monkeypatch: pytest.MonkeyPatch) -> Trainers:
             pass
 
         def follow(self, report: Callable[[Progress], None]) -> None:
-            if self.folder.name == said.failing:
+            if (self.folder.name, self.until) == said.failing:
                 raise TrainingError("fairseq ended")
             said.runs.append((self.folder.name, self.seed, self.until))
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -65,6 +68,7 @@ def trainers(monkeypatch: pytest.MonkeyPatch) -> Trainers:
                 "last_optimizer_state": self.until,
             }
             checkpoints.save(state, path)
+            said.reached[self.folder.name] = float(state["model"]["w"])
             report(Progress(self.until, float(self.seed), None, None))
 
     monkeypatch.setattr(replicas, "Trainer", Scripted)
@@ -95,7 +99,7 @@ def test_weights_are_averaged_at_every_checkpoint_and_training_goes_on_from_ther
     assert checkpoints.last_update(tmp_path) == 5
     # The mean of 1, 2 and 3 an update. Without going on from the averages it would be the same, so look at a replica.
     assert weight(tmp_path / checkpoints.LAST) == INITIAL + 5 * 2
-    assert weight(tmp_path / "replica2" / checkpoints.LAST) == INITIAL + 4 * 2 + 3
+    assert trainers.reached["replica2"] == INITIAL + 4 * 2 + 3
 
 
 def test_as_many_averages_are_kept_as_the_stage_averages_and_none_has_an_optimizers_state(
@@ -105,7 +109,7 @@ def test_as_many_averages_are_kept_as_the_stage_averages_and_none_has_an_optimiz
     assert sorted(checkpoints.numbered(tmp_path)) == [4, 5]
     assert checkpoints.last_checkpoints(tmp_path, 2) == [tmp_path / f"checkpoint_1_{update}.pt" for update in (4, 5)]
     assert "last_optimizer_state" not in checkpoints.load(tmp_path / checkpoints.LAST)
-    assert checkpoints.load(tmp_path / "replica0" / checkpoints.LAST)["last_optimizer_state"] == 5
+    assert not list(tmp_path.glob("replica*"))
 
 
 def test_only_the_first_validates_and_is_reported_and_each_has_a_log_and_a_share_of_the_cores(
@@ -121,20 +125,28 @@ def test_only_the_first_validates_and_is_reported_and_each_has_a_log_and_a_share
 @pytest.mark.parametrize("failing", ["replica0", "replica1", "replica2"])
 def test_a_run_that_was_stopped_ends_with_the_same_weights(tmp_path: Path, trainers: Trainers, failing: str) -> None:
     train(tmp_path / "whole")
-    train(tmp_path / "stopped", replace(OPTIMIZER, max_updates=2))
-    trainers.failing = failing
+    trainers.failing = (failing, 4)
     with pytest.raises(TrainingError):
         train(tmp_path / "stopped")
-    trainers.failing, done = "", len(trainers.runs)
+    trainers.failing, done = ("", 0), len(trainers.runs)
     train(tmp_path / "stopped")
     assert [run[0] for run in trainers.runs[done:] if run[2] == 4] == [failing]  # the others had done that round
     assert weight(tmp_path / "stopped" / checkpoints.LAST) == weight(tmp_path / "whole" / checkpoints.LAST)
 
 
-def test_a_run_stopped_between_an_average_and_its_last_file_averages_again(tmp_path: Path, trainers: Trainers) -> None:
-    train(tmp_path, replace(OPTIMIZER, max_updates=2))
-    (tmp_path / checkpoints.LAST).unlink()
+def test_a_run_stopped_between_an_average_and_its_last_file_averages_again(
+    tmp_path: Path, trainers: Trainers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(source: Path, target: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.copyfile", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(tmp_path)
+    assert sorted(checkpoints.numbered(tmp_path)) == [2]
+    assert checkpoints.last_update(tmp_path) == 0
     done = len(trainers.runs)
-    train(tmp_path, replace(OPTIMIZER, max_updates=2))
-    assert trainers.runs[done:] == []
-    assert weight(tmp_path / checkpoints.LAST) == INITIAL + 2 * 2
+    train(tmp_path)
+    assert [until for _, _, until in trainers.runs[done:]] == [4] * 3 + [5] * 3
+    assert weight(tmp_path / checkpoints.LAST) == INITIAL + 5 * 2

@@ -31,7 +31,7 @@ def train(
     Args:
         arguments: fairseq's, for a single training.
         folder: where the averages go, as a single training's checkpoints would. Replica `i` keeps its own, with its
-            optimizer's state, in `replica<i>`.
+            optimizer's state, in `replica<i>`, until the last average is written.
         log: of the first replica, whose progress is reported; the others' have their number in the name.
 
     Raises:
@@ -59,6 +59,8 @@ def train(
             for followed in as_completed(following):
                 followed.result()
         _write_average(own, folder, until, optimizer.average_checkpoints)
+    for replica in own:
+        shutil.rmtree(replica, ignore_errors=True)
 
 
 def _silent(progress: Progress) -> None:
