@@ -22,6 +22,7 @@ from typing import Any
 
 from specmt.errors import InputError, ReaderGoneError, reason
 from specmt.files import atomic_path, write_json
+from specmt.line_digests import LineDigests
 from specmt.streams import LineStream
 
 STANDARD_OUTPUT = Path("/dev/stdout")
@@ -33,14 +34,18 @@ _MOST_LINKS = 40
 
 @dataclass
 class Output:
-    """An open output. `finished_before`: lines of input that an earlier run has done."""
+    """An open output.
+
+    `finished_before`: lines of input that an earlier run has done. `digests`: of the lines that it is made of.
+    """
 
     stream: io.FileIO
     name: str
     finished_before: int = 0
+    digests: LineDigests | None = None
 
     def write(self, text: str) -> None:
-        """Write UTF-8, all of it, now.
+        """Write what a line of input became, in UTF-8, all of it, now.
 
         Raises:
             ReaderGoneError: nobody reads it any more.
@@ -48,6 +53,8 @@ class Output:
         """
         data = memoryview(text.encode())
         try:
+            if self.digests:
+                self.digests.write_next()
             while data:
                 written = self.stream.write(data)
                 if written is None:  # it does not block, and is full
@@ -62,10 +69,13 @@ class Output:
         """Skip the lines of input that an earlier run has done.
 
         Raises:
-            InputError: there are fewer.
+            InputError: there are fewer, or they are not those.
         """
-        if (found := lines.skip(self.finished_before)) < self.finished_before:
+        found = lines.skip(self.finished_before, self.digests.add if self.digests else None)
+        if found < self.finished_before:
             raise InputError(f"{self.name}: holds {self.finished_before} lines, {lines.name} has only {found}")
+        if self.digests and not self.digests.as_before(self.finished_before):
+            raise _another_input(lines.name, Path(self.name))
 
 
 @dataclass(frozen=True)
@@ -74,12 +84,13 @@ class Resumable:
 
     `lines_each`: lines of output for each line of input; what an earlier run left incomplete is cut off. `options`: all
     that changes the output; they must be those with which the file was begun. `source`: the input, where it is a file:
-    what of it was there must not have changed, but it may have grown.
+    what of it was there must not have changed, but it may have grown. `digests`: of the lines of an input that is none.
     """
 
     lines_each: int
     options: Mapping[str, Any]
     source: Path | None
+    digests: LineDigests | None = None
 
 
 def writing(path: Path | None, resumable: Resumable | None) -> AbstractContextManager[Output]:
@@ -158,7 +169,8 @@ def whole_file(path: Path) -> Iterator[Output]:
 def resumable_file(path: Path, resumable: Resumable) -> Iterator[Output]:
     """A file that holds what is finished at any moment, and that the same command goes on with after it was stopped.
 
-    Beside it stands `.NAME.resume`, which says with what options and from which input it was begun.
+    Beside it stands `.NAME.resume`, which says with what options and from which input it was begun; and of an input
+    that is no file `.NAME.lines`, its lines' digests.
 
     Raises:
         InputError: it cannot be written, another run is writing it, or it belongs to other options or another input.
@@ -174,8 +186,10 @@ def resumable_file(path: Path, resumable: Resumable) -> Iterator[Output]:
             if begun is not None:
                 write_json(beside, begun)
             finished = _cut_to_records(stream, resumable.lines_each)
+            if resumable.digests:
+                opened.enter_context(resumable.digests.kept(_line_digests(path), finished))
         try:
-            yield Output(stream, str(path), finished)
+            yield Output(stream, str(path), finished, resumable.digests)
         except InputError:
             with suppress(OSError):
                 _hold_to_finished(beside, resumable.source, _cut_to_records(stream, resumable.lines_each))
@@ -207,10 +221,19 @@ def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.resume")
 
 
+def _line_digests(path: Path) -> Path:
+    return path.with_name(f".{path.name}.lines")
+
+
+def _another_input(name: str, path: Path) -> InputError:
+    return InputError(f"{name}: not what {path.name} was begun from; remove {path.name} and {_beside(path).name}")
+
+
 def _forget(path: Path) -> None:
     """Nothing can go on with a file that is written anew."""
     try:
         _beside(path).unlink(missing_ok=True)
+        _line_digests(path).unlink(missing_ok=True)
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:  # so nothing can be there
             raise
@@ -240,9 +263,7 @@ def _begun(path: Path, beside: Path, options: Mapping[str, Any], source: Path | 
     if input_before == now["input"]:
         return None
     if input_before is None or source is None or not _begins_with(source, input_before):
-        raise InputError(
-            f"{source or 'standard input'}: not what {path.name} was begun from; remove {path.name} and {beside.name}"
-        )
+        raise _another_input(str(source or "standard input"), path)
     return now
 
 

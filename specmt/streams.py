@@ -107,8 +107,8 @@ class LineStream(Generic[T]):
         self._waiting.clear()
         self.changed.notify_all()
 
-    def skip(self, count: int) -> int:
-        """Wait for the first `count` lines and drop them unparsed; how many there were."""
+    def skip(self, count: int, seen: Callable[[bytes], None] | None = None) -> int:
+        """Wait for the first `count` lines and drop them unparsed, shown to `seen`; how many there were."""
         skipped = 0
         while skipped < count:
             with self.lock:
@@ -116,9 +116,12 @@ class LineStream(Generic[T]):
                     pass
                 if not self._waiting:
                     return skipped
-                self._waiting_bytes -= len(self._waiting.popleft())
+                line = self._waiting.popleft()
+                self._waiting_bytes -= len(line)
                 self._taken += 1
                 skipped += 1
+                if seen:
+                    seen(line)
                 self.changed.notify_all()
         return skipped
 

@@ -52,6 +52,23 @@ def test_a_run_from_a_redirected_file_is_not_gone_on_with_from_another(tmp_path:
     assert (tmp_path / "out.en").read_text() == "A dog.\nA man.\nA child.\n"
 
 
+def test_a_run_from_a_pipe_is_not_gone_on_with_from_another(tmp_path: Path) -> None:
+    """Both begin alike, as letters do; what is finished is compared, what follows it may be mended or longer."""
+    resume = ("translate", "-q", "-o", tmp_path / "out.en", "--append-resume")
+    assert tried(*resume, stdin=b"Guten Tag!\nEin Hund.").returncode == 0
+    whole = (tmp_path / "out.en").read_bytes()
+    for other in (b"Guten Tag!\nEin Mann.\nEin Kind.\n", b"Ein Hund.\nGuten Tag!\n"):
+        assert "standard input: not what out.en was begun from" in failed(tried(*resume, stdin=other), 1)
+        assert (tmp_path / "out.en").read_bytes() == whole
+    bad = b"Guten Tag!\nEin Hund.\nEin Kind.\n\xff\n"
+    assert "line 4: byte 1 is not UTF-8" in failed(tried(*resume, stdin=bad), 1)
+    mended = tried(*resume, stdin=b"Guten Tag!\nEin Hund.\nEin Kind.\nEin Mann.\n")
+    assert (mended.returncode, mended.stderr) == (0, b"")
+    assert (tmp_path / "out.en").read_bytes() == whole + b"A child.\nA man.\n"
+    (tmp_path / ".out.en.lines").unlink()
+    assert "not what out.en was begun from" in failed(tried(*resume, stdin=b"Guten Tag!\n" * 9), 1)
+
+
 def test_a_run_with_other_terms_is_not_gone_on_with(tmp_path: Path) -> None:
     """The terms are compared, not the file, which may be a pipe that is read once."""
     source = tmp_path / "in.de"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from specmt import __version__
 from specmt.cli_options import InputFormat, OnBadBytes
 from specmt.errors import UsageError
 from specmt.forms import Form
-from specmt.inputs import is_input, jsonl_parser, reading, redirected, text_parser
+from specmt.inputs import LineParser, is_input, jsonl_parser, reading, redirected, text_parser
+from specmt.line_digests import LineDigests
 from specmt.outputs import STANDARD_OUTPUT, Resumable, descriptor, writing
 from specmt.protection.protection import Protection
 from specmt.protection.terminology import Terminology, read_terminology
@@ -90,12 +92,14 @@ def run(
     """
     protection = required.protection(translator.vocabulary)
     source = streams.input or redirected()
+    is_jsonl = streams.input_format is InputFormat.jsonl
+    parser: Callable[[str, bool], LineParser] = jsonl_parser if is_jsonl else text_parser
     resumable = None
     if streams.append_resume:
         options = _options_that_matter(translator, settings, streams, required, form)
-        resumable = Resumable(form.lines_each, options, source)
-    is_jsonl = streams.input_format is InputFormat.jsonl
-    parser = jsonl_parser if is_jsonl else text_parser
+        digests = None if source and source.is_file() else LineDigests()
+        resumable = Resumable(form.lines_each, options, source, digests)
+        parser = _noted(parser, digests) if digests else parser
     with (
         reading(streams.input, parser, streams.errors is OnBadBytes.REPLACE) as lines,
         writing(streams.output, resumable) as target,
@@ -108,6 +112,10 @@ def run(
             _report_unplaced(translation)
             target.write(form.render(translation))
             show(translation)
+
+
+def _noted(parser: Callable[[str, bool], LineParser], digests: LineDigests) -> Callable[[str, bool], LineParser]:
+    return lambda name, replace_errors: digests.noting(parser(name, replace_errors))
 
 
 def _options_that_matter(
