@@ -10,10 +10,10 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from specmt import __version__, standard_streams
-from specmt.errors import SpecmtError, reason
+from specmt.errors import SpecmtError, UsageError, reason
 
 if TYPE_CHECKING:
     from typer._click import Command, Context
@@ -32,6 +32,28 @@ _COMMANDS = {
 """Where in `specmt.commands` each command is, in the order of `specmt --help`."""
 
 
+_ONCE = frozenset({"input_path", "output_path", "protect", "terminology", "source", "reference"})
+"""Parameters that somebody may give twice to have both: the last alone would count. Of others it may."""
+
+
+class _Command(TyperCommand):
+    """A command that takes some options once."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """See click.
+
+        Raises:
+            UsageError: such an option is given twice.
+        """
+        _, _, given = self.make_parser(ctx).parse_args(list(args))
+        seen: set[str] = set()
+        for parameter in given:
+            if parameter.name in seen & _ONCE:
+                raise UsageError(f"{parameter.opts[0]}: given twice")
+            seen.add(str(parameter.name))
+        return super().parse_args(ctx, args)
+
+
 class _Commands(TyperGroup):
     """The commands. One is imported when it is asked for: a short translation should not wait for the others."""
 
@@ -44,7 +66,7 @@ class _Commands(TyperGroup):
         if cmd_name not in _COMMANDS:
             return None
         single = typer.Typer(add_completion=False)
-        single.command(cmd_name)(resolve_name(f"specmt.commands.{_COMMANDS[cmd_name]}"))
+        single.command(cmd_name, cls=_Command)(resolve_name(f"specmt.commands.{_COMMANDS[cmd_name]}"))
         return typer.main.get_command(single)
 
 

@@ -226,7 +226,7 @@ class Config:
 
     name: Annotated[str, Field(min_length=1)]
     """What the manifest calls the run."""
-    output: str
+    output: Annotated[str, Field(min_length=1)]
     """Folder of checkpoints, logs and the bundle; relative to the working directory."""
     start_from: str = ""
     """A bundle, or the folder of a finished run, that this run goes on from with data of its own: with the tokenizer,

@@ -34,6 +34,8 @@ class LineWarning(StrEnum):
     """Symbols that the model does not know were taken from the source."""
     EMPTY = "empty"
     """The model said nothing: the source stands as it was."""
+    REPLACED = "replaced"
+    """Bytes of the source that are no text were replaced before it was translated."""
     UNKNOWN_DROPPED = "unknown_dropped"
     """The translation had an unknown symbol more than the source: it was left out."""
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from specmt.errors import InputError, reason
+from specmt.guards import LineWarning
 from specmt.streams import LineStream
 
 LINE_OPTIONS = frozenset({"reproducible"})
@@ -22,15 +23,20 @@ LINE_OPTIONS = frozenset({"reproducible"})
 
 _DEEPEST = 200
 """Arrays and objects of a line in one another."""
+_REPLACED = (LineWarning.REPLACED,)
 
 
 @dataclass(frozen=True)
 class InputLine:
-    """A text to translate, the other fields of its JSON object, and options that hold for this line only."""
+    """A text to translate, the other fields of its JSON object, and options that hold for this line only.
+
+    `warnings`: what its translation is to say of it.
+    """
 
     text: str
     fields: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[LineWarning, ...] = ()
 
 
 LineParser = Callable[[bytes, int], InputLine]
@@ -46,16 +52,22 @@ def text_parser(name: str, replace_errors: bool = False) -> LineParser:
     """
 
     def parse(line: bytes, number: int) -> InputLine:
-        return InputLine(_decoded(line, name, number, replace_errors))
+        text, warnings = _decoded(line, name, number, replace_errors)
+        return InputLine(text, warnings=warnings)
 
     return parse
 
 
 def jsonl_parser(name: str, replace_errors: bool = False) -> LineParser:
-    """For lines that are JSON objects with the text in `source`; other fields pass through (see `forms`)."""
+    """For lines that are JSON objects with the text in `source`; other fields pass through (see `forms`).
+
+    A blank line is a blank text.
+    """
 
     def parse(line: bytes, number: int) -> InputLine:
-        text = _decoded(line, name, number, replace_errors)
+        text, warnings = _decoded(line, name, number, replace_errors)
+        if not text.strip():
+            return InputLine("")
         place = f"{name}: line {number}"
         try:
             record = json.loads(text, parse_constant=_no_number, parse_float=_finite)
@@ -73,7 +85,8 @@ def jsonl_parser(name: str, replace_errors: bool = False) -> LineParser:
         for key, value in options.items():
             if not isinstance(value, bool):
                 raise InputError(f"{place}: `{key}` must be true or false")
-        return InputLine(_without_surrogates(source, place, replace_errors), record, options)
+        whole = _without_surrogates(source, place, replace_errors)
+        return InputLine(whole, record, options, warnings if whole == source else _REPLACED)
 
     return parse
 
@@ -101,9 +114,13 @@ def _finite(text: str) -> float:
     return number if math.isfinite(number) else _no_number(text)
 
 
-def _decoded(line: bytes, name: str, number: int, replace_errors: bool) -> str:
-    errors = "replace" if replace_errors else "strict"
-    return decode_line(line, name, number, errors, "; convert the text, or use --errors replace")
+def _decoded(line: bytes, name: str, number: int, replace_errors: bool) -> tuple[str, tuple[LineWarning, ...]]:
+    try:
+        return decode_line(line, name, number, advice="; convert the text, or use --errors replace"), ()
+    except InputError:
+        if not replace_errors:
+            raise
+    return decode_line(line, name, number, "replace"), _REPLACED
 
 
 def decode_line(line: bytes, name: str, number: int, errors: str = "strict", advice: str = "") -> str:

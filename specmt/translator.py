@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from specmt.admission import Admission, Gate
@@ -335,7 +335,7 @@ class Translator:
             for rendered in line.renderings(settings.n_best)
         )
         best = alternatives[0] if alternatives else Alternative("", 0.0)
-        warnings = [warning for part in parts for warning in part.renderings[0].warnings]
+        warnings = chain(given.warnings, *(part.renderings[0].warnings for part in parts))
         return Translation(
             line.index,
             given.text,

@@ -52,7 +52,8 @@ class Wrapping:
         again = self._again(translation.index)
         run = _reproducibly(again) if line.options.get("reproducible") else again
         made = self._wrapper.after(prepared, translation, run)
-        return replace(made, index=translation.index, source=line.text, fields=line.fields)
+        warnings = tuple(dict.fromkeys((*line.warnings, *made.warnings)))
+        return replace(made, index=translation.index, source=line.text, fields=line.fields, warnings=warnings)
 
 
 def _reproducibly(run: Run) -> Run:

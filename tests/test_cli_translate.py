@@ -43,6 +43,12 @@ def test_text_as_arguments_is_told_where_it_belongs(command: str, where: str) ->
     assert [hint for hint in ("--input FILE", "in quotes") if hint in line] == [where] * bool(where)
 
 
+@pytest.mark.parametrize("option", ["--input", "--output", "--protect", "--terminology"])
+def test_of_options_that_may_be_meant_together_none_is_dropped(option: str) -> None:
+    assert failed(tried("translate", option, "url", f"{option}=email"), 2) == f"specmt: {option}: given twice"
+    assert tried("translate", "--threads", 2, "--threads", 1, stdin=b"\n").returncode == 0
+
+
 def test_a_command_that_a_shell_runs_for_the_output_gets_it(tmp_path: Path) -> None:
     limit = f"exec 7> >(tr a-z A-Z > {tmp_path}/out; touch {tmp_path}/done)"
     assert tried("translate", "-o", "/dev/fd/7", stdin=b"Ein Hund.\n", limit=limit).returncode == 0
@@ -201,6 +207,16 @@ def test_json_in_and_out_keeps_fields_and_says_what_happened() -> None:
     wrong = tried("translate", "--input-format", "jsonl", stdin=data + b"Ein Hund\n")
     assert wrong.stdout.count(b"\n") == 2
     assert "standard input: line 3: not JSON" in failed(wrong, 1)
+
+
+def test_what_was_replaced_and_what_is_blank_is_said_line_by_line() -> None:
+    """The second line is taken apart for its address, and is one line of output nevertheless."""
+    options = ("translate", "--format", "jsonl", "--errors", "replace")
+    done = tried(*options, stdin=b"Ein H\xfcnd.\nMit M\xfche: <b>https://a.example</b>\nEin \xef\xbf\xbd.\n")
+    warnings = [json.loads(line).get("warnings", []) for line in done.stdout.splitlines()]
+    assert ["replaced" in of_line for of_line in warnings] == [True, True, False]
+    blank = tried(*options, "--input-format", "jsonl", stdin=b'{"source": "Ein Hund."}\n\n')
+    assert [json.loads(line)["translation"] for line in blank.stdout.splitlines()] == ["A dog.", ""]
 
 
 def test_fairseqs_lines_number_the_lines_of_input() -> None:

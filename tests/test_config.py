@@ -213,6 +213,7 @@ def test_a_wrong_value_is_named_with_its_key(path: Path, override: str, key: str
         (["data.target_language=de"], "own.yaml: data.target_language: must not be the source language: "),
         (["output=a:b"], "own.yaml: output: fairseq cannot work in a folder with : or $ in its name"),
         (["output=~/runs"], "own.yaml: output: ~ stands for no folder here"),
+        (["output="], "own.yaml: output: "),
         (["output=-runs"], "own.yaml: output: ~ stands for no folder here"),
         (["start_from=./runs/../runs/smallest"], "own.yaml: start_from: must not be output, or in it: "),
         (["start_from=runs/smallest/bundle"], "own.yaml: start_from: must not be output, or in it: "),

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmt.errors import InputError
+from specmt.guards import LineWarning
 from specmt.inputs import InputLine, jsonl_parser, reading, text_parser
 
 json_values = st.recursive(
@@ -43,7 +44,9 @@ def test_bytes_that_are_not_utf8_are_named_or_replaced() -> None:
         InputError, match=r"in\.de: line 7: byte 2 is not UTF-8; convert the text, or use --errors replace"
     ):
         text_parser("in.de")(b"M\xfctter\n", 7)
-    assert text_parser("in.de", replace_errors=True)(b"M\xfctter\n", 7) == InputLine("M\ufffdtter")
+    assert text_parser("in.de", replace_errors=True)(b"M\xfctter\n", 7) == InputLine(
+        "M\ufffdtter", warnings=(LineWarning.REPLACED,)
+    )
 
 
 @given(st.binary())
@@ -63,7 +66,6 @@ def test_a_json_lines_other_fields_pass_through(source: str, fields: dict[str, o
     "line",
     [
         *(
-            b"",
             b"Ein Hund",
             b'"source"',
             b"[]",
@@ -91,11 +93,17 @@ def test_where_a_line_is_no_json_is_told(line: bytes, where: str) -> None:
         jsonl_parser("in.jsonl")(line, 4)
 
 
+def test_a_blank_line_among_objects_is_a_blank_text() -> None:
+    assert jsonl_parser("input")(b" \r\n", 2) == InputLine("")
+
+
 def test_half_a_surrogate_pair_is_named_or_replaced() -> None:
     line = rb'{"source": "a\ud83db"}'
     with pytest.raises(InputError, match="line 1: `source` has half a surrogate pair"):
         jsonl_parser("input")(line, 1)
-    assert jsonl_parser("input", replace_errors=True)(line, 1).text == "a\ufffdb"
+    assert jsonl_parser("input", replace_errors=True)(line, 1) == InputLine(
+        "a\ufffdb", warnings=(LineWarning.REPLACED,)
+    )
     assert jsonl_parser("input")(rb'{"source": "\ud83d\ude00"}', 1).text == "😀"
 
 

@@ -83,6 +83,8 @@ def evaluate(
     if plot:
         plotting.check_plot(plot)
     translator = load(model, engine, device, precision, threads)
+    if not (translator.has_drafter or draft_length is beta is tau is None):
+        raise UsageError(f"--draft-length, --beta and --tau are for drafts, and {model} has no drafter")
     translator.defaults = _with(translator.defaults, draft_length=draft_length, beta=beta, tau=tau)
     result = evaluation.evaluate(
         translator,

@@ -30,6 +30,7 @@ from specmt.cli_options import (
 )
 from specmt.commands.from_options import load, settings_of, with_replay
 from specmt.engines.names import EngineName, Precision
+from specmt.errors import UsageError
 from specmt.settings import BATCH_SIZE
 
 if TYPE_CHECKING:
@@ -190,7 +191,8 @@ def translate(
     streams = Streams(input_path, input_format, errors, output_path, append_resume)
     required = Required.read(protect, terminology)
     translator = load(model, engine, device, precision, threads)
-    strategy = _possible(strategy, translator, model)
+    speculates = strict is False or not draft_length is beta is tau is None
+    strategy = _possible(strategy, translator, model, speculates)
     settings = settings_of(translator, strategy, draft_length, beta, tau, strict, beam, length_penalty, n_best)
     settings = with_replay(settings, replay_window, replay_group, reproducible, input_format is InputFormat.jsonl)
     settings = replace(settings, split=split, max_source_tokens=max_source_tokens, guards=guards, align=alignment)
@@ -199,9 +201,15 @@ def translate(
     run(translator, settings.checked(translator.engine), streams, required, form, batch_size, max_batch_tokens, quiet)
 
 
-def _possible(strategy: StrategyName, translator: Translator, model: Path) -> StrategyName:
-    """The strategy; `ar`, and a word on it, where there is no drafter to speculate with."""
+def _possible(strategy: StrategyName, translator: Translator, model: Path, speculates: bool) -> StrategyName:
+    """The strategy; `ar`, and a word on it, where there is no drafter to speculate with.
+
+    Raises:
+        UsageError: it was asked how to speculate.
+    """
     if strategy is StrategyName.spec and not translator.has_drafter:
+        if speculates:
+            raise UsageError(f"--relaxed, --draft-length, --beta and --tau are for drafts, and {model} has no drafter")
         typer.echo(f"specmt: {model} has no drafter: decoding with --strategy ar", err=True)
         return StrategyName.ar
     return strategy
