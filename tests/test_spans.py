@@ -23,6 +23,11 @@ from specmt.protection.terminology import Terminology, read_terminology
         ("50 % der", ["50"]),
         ("50 %ige 5 %im %sagt", ["50", "5"]),
         ("100%ig sicher 5%", ["100", "5"]),
+        (
+            "firma.de/kontakt. Auf a-b.co.uk, (gmx.at) x.de:80/?y=1!",
+            ["firma.de/kontakt", "a-b.co.uk", "gmx.at", "x.de:80/?y=1"],
+        ),
+        ("z.B. war.es, gemacht.Die Tür.", []),
         ("http://a.de/x?y=1&z=2. (www.b.de) ftp://c.d!", ["http://a.de/x?y=1&z=2", "www.b.de", "ftp://c.d"]),
         ("a.b+c@d-e.org, f@g.de.", ["a.b+c@d-e.org", "f@g.de"]),
         (
@@ -67,6 +72,8 @@ def test_spans_are_found(line: str, spans: list[str]) -> None:
         "1:" * 50_000 + "1abcdef",
         "{{" * 50_000,
         "http://" + "(a." * 50_000,
+        "a.de." * 40_000,
+        "a.de/(a." * 30_000,
         "<a '\"" * 40_000,
     ],
     ids=lambda line: line[:6],

@@ -15,6 +15,12 @@ from specmt.translation import Translation
 KINDS = ("url", "email", "tag", "placeholder", "number")
 
 _IN_URL = r"[^\s<>\"'{}|\\^`()]"
+_REST_OF_URL = (
+    rf"(?:{_IN_URL}|\({_IN_URL}*\)|\((?!{_IN_URL}*\)))*"
+    rf"(?:(?![.,;:!?\[\]]){_IN_URL}|\({_IN_URL}*\))"
+)
+_DOMAIN = r"\.(?:com|de|at|ch|eu|org|net|info|io|gov|edu|uk|fr|nl|pl)(?![\w@-]|\.\w)"
+"""The end of a host's name without `www`, in small letters: domains that are no words of German or English."""
 _RAISED = r"[\u00b2\u00b3\u00b9\u2070-\u2079]"
 _FRACTION = r"[\u00bc-\u00be\u2150-\u215e]"
 _FORMAT = r"[-+#0]{0,5}\d{0,4}(?:\.\d{1,4})?(?:ll?|h)?"
@@ -24,8 +30,8 @@ _UNIT = r"x%|(?:(?:[KMGT]i?)?B|px|[kcm]?m|m?s|h)\b"
 _PATTERNS = {
     "tag": r"<!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:-]*(?:\s(?>(?>\"[^\"<]*\"|'[^'<]*'|[^<>])*))?/?>",
     "url": (
-        rf"(?:(?i:https?|ftp|file)://|(?i:www)\.)(?:{_IN_URL}|\({_IN_URL}*\)|\((?!{_IN_URL}*\)))*"
-        rf"(?:(?![.,;:!?\[\]]){_IN_URL}|\({_IN_URL}*\))"
+        rf"(?:(?i:https?|ftp|file)://|(?i:www)\.){_REST_OF_URL}"
+        rf"|(?<![\w./@+-])\w[\w-]*(?:\.[\w-]+)*?{_DOMAIN}(?:(?::\d+)?/(?:{_REST_OF_URL})?)?"
     ),
     "email": r"(?<![\w.+-])(?:(?i:mailto):)?[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
     "placeholder": (
@@ -49,7 +55,7 @@ that of Debian 12 (python/cpython#106052).
 """
 _POSITIONAL = re.compile(r"%[-+#0]*\d*(?:\.\d+)?[a-zA-Z@]+(?:%%)?|\{\s?(?:[!:][^{}]*)?\}")
 """Placeholders that are told from others by their order alone."""
-_TRIGGER = re.compile(rf"[\d<@{{%$&]|{_FRACTION}|://|(?i:www)\.")
+_TRIGGER = re.compile(rf"[\d<@{{%$&]|{_FRACTION}|://|(?i:www)\.|{_DOMAIN}")
 """What stands in every span but a term; a line without is told from others fast."""
 
 
