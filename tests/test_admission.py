@@ -74,7 +74,8 @@ def test_any_bytes_give_a_line_each_and_what_chunks_give(
     engine = ScriptedEngine(by_position([0, 1, 0, -1]))
     found = list(translator(engine, workers).translate_stream(stream_of(data), SETTINGS[settings], batch_size))
     assert [one.index for one in found] == list(range(len(lines)))
-    whole = list(translator(engine).translate([one.source for one in found], SETTINGS[settings], batch_size))
+    lines_as_text = [text_parser("input", replace_errors=True)(line, 2) for line in lines]
+    whole = list(translator(engine).translate(lines_as_text, SETTINGS[settings], batch_size))
     assert found == whole
 
 
