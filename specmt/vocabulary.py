@@ -87,8 +87,11 @@ class Vocabulary:
         return len(self)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a line, without end-of-sentence; empty for a blank line. `[MASK]` in a text is plain characters."""
-        return list(self._processor.encode(text))
+        """Ids of a line, without end-of-sentence; empty for a blank line. `[MASK]` in a text is plain characters.
+
+        Soft hyphens, which say where a word may be broken, are no part of it.
+        """
+        return list(self._processor.encode(_without_breaks(text)))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Detokenised text. Special ids other than `<unk>` leave no trace."""
@@ -99,7 +102,7 @@ class Vocabulary:
 
         One that begins a word comes with a blank before it.
         """
-        pieces = list(self._processor.encode(text, **_WITH_SURFACES).pieces)
+        pieces = list(self._processor.encode(_without_breaks(text), **_WITH_SURFACES).pieces)
         return [
             " " * (before is not None and before.piece == _WORD) + str(piece.surface or piece.piece)
             for before, piece in zip([None, *pieces], pieces, strict=False)
@@ -137,6 +140,10 @@ class Vocabulary:
     def pieces(self) -> list[str]:
         """All pieces in the order of their ids."""
         return [self.piece(id_) for id_ in range(len(self))]
+
+
+def _without_breaks(text: str) -> str:
+    return text.replace("\N{SOFT HYPHEN}", "")
 
 
 def required_pieces(characters: str) -> str:

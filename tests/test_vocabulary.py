@@ -47,6 +47,14 @@ def test_a_sentence_of_known_characters_comes_back_from_its_ids(sentence: str) -
     assert "".join(vocabulary.piece(id_) for id_ in ids) == "▁" + sentence.replace(" ", "▁")
 
 
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_soft_hyphens_are_no_part_of_a_word(sentence: str) -> None:
+    vocabulary = tiny_vocabulary()
+    hyphenated = "\u00ad".join(sentence)
+    assert vocabulary.encode(hyphenated) == vocabulary.encode(sentence)
+    assert vocabulary.unknown_symbols(hyphenated + "\u4e00") == vocabulary.unknown_symbols(sentence + "\u4e00")
+
+
 def test_encoding_adds_no_end_of_sentence() -> None:
     assert not {BOS_ID, PAD_ID, EOS_ID, UNK_ID} & set(tiny_vocabulary().encode(SENTENCES[0]))
 
