@@ -269,11 +269,6 @@ def test_the_command_converts_and_translate_says_that_there_is_no_drafter(plain:
     status, text, said = run("explain", "w5", "-m", bundle)
     assert (status, text) == (2, "")
     assert said == "specmt: this model has no drafter: it decodes with --strategy ar or replay\n"
-    for command in (("translate",), ("eval", "--source", tmp_path / "text.de", "--reference", tmp_path / "text.de")):
-        for option in (("--tau", 1), ("--draft-length", 3)):
-            status, text, said = run(*command, "-m", bundle, *option)
-            assert (status, text) == (2, "")
-            assert said.endswith(f"--draft-length, --beta and --tau are for drafts, and {bundle} has no drafter\n")
     assert run("tune", bundle)[::2] == (1, f"specmt: {bundle}: has no drafter: there is no draft length to tune\n")
     files = ("--source", tmp_path / "text.de", "--reference", tmp_path / "text.de", "--repeats", 1, "--json")
     status, evaluated, _ = run("eval", "-m", bundle, *files)

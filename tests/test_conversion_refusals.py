@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from commands import failed, tried
 from foreign import Foreign, changed
 from pairs import write_tiny_bundle
 from torch import Tensor
@@ -220,3 +221,18 @@ def test_nothing_but_a_bundle_is_replaced_by_one(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path / "model" / "inner")
     with pytest.raises(InputError, match="working directory"):
         check_destination(tmp_path / "model", others_stay=True)
+
+
+@pytest.mark.slow
+def test_drafts_of_a_model_that_has_no_drafter_are_refused(plain: Foreign, tmp_path: Path) -> None:
+    text, bundle = tmp_path / "text.de", tmp_path / "bundle"
+    text.write_text("w5\n")
+    convert(Conversion(plain.path), bundle, None)
+    of_all, of_translate = [("--tau", 1), ("--draft-length", 3)], [("--relaxed",)]
+    for command, options in {
+        ("translate",): of_all + of_translate,
+        ("eval", "--source", text, "--reference", text): of_all,
+    }.items():
+        for option in options:
+            said = failed(tried(*command, "-m", bundle, *option), 2)
+            assert said.endswith(f"--draft-length, --beta and --tau are for drafts, and {bundle} has no drafter")

@@ -191,8 +191,7 @@ def translate(
     streams = Streams(input_path, input_format, errors, output_path, append_resume)
     required = Required.read(protect, terminology)
     translator = load(model, engine, device, precision, threads)
-    speculates = strict is False or not draft_length is beta is tau is None
-    strategy = _possible(strategy, translator, model, speculates)
+    strategy = _possible(strategy, translator, model, strict is False or not draft_length is beta is tau is None)
     settings = settings_of(translator, strategy, draft_length, beta, tau, strict, beam, length_penalty, n_best)
     settings = with_replay(settings, replay_window, replay_group, reproducible, input_format is InputFormat.jsonl)
     settings = replace(settings, split=split, max_source_tokens=max_source_tokens, guards=guards, align=alignment)
