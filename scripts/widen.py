@@ -5,6 +5,10 @@ what it gave, to the last bits. Positions become a table, as wider sinusoids are
 
     python scripts/widen.py [--bundle DIR] [--to DIR] [--decoder-layers N] [--positions N]
     specmt eval -m runs/widened --source FILE --reference FILE
+
+With `--trainable` it is what a training may start from (`start_from`). Positions stay sinusoids, so that the pair says
+only nearly what the small one says, and the two halves of a unit are read unequally, or they would learn the same (Chen
+et al. 2016, arXiv 1511.05641).
 """
 
 from __future__ import annotations
@@ -33,6 +37,10 @@ _DECODER = "verifier.decoder.layers."
 _LAST_NORMS = ("verifier.decoder.layer_norm.", "drafter.layer_norm.")
 """What output matrices read. Those are embeddings, which are smaller by the square root of 2: so is what they read."""
 _READ_LAST_STATES = (".prefix_attn.", "drafter.bigram_gate.")
+_WRITE_HIDDEN = {"out_proj", "fc2"}
+"""They read what lies within a sublayer, and write hidden states; the next do the reverse."""
+_READ_HIDDEN = {"q_proj", "k_proj", "v_proj", "fc1", "bigram_gate"}
+_OF_TOKENS = {"bigram_left", "bigram_right"}
 
 
 def main() -> None:
@@ -43,16 +51,21 @@ def main() -> None:
     parser.add_argument("--decoder-layers", type=int, default=6)
     parser.add_argument("--positions", type=int, default=512, help="the longest source and target, in tokens")
     parser.add_argument("--calibration", type=Path, default=ROOT / "data" / "everyday.de")
+    parser.add_argument("--trainable", action="store_true", help="to be trained, not timed; positions stay sinusoids")
     options = parser.parse_args()
     bundle = load_bundle(options.bundle)
     architecture = widened_shape(bundle.architecture, options.decoder_layers, options.positions)
     weights = widened(bundle.architecture, load_weights(bundle), architecture)
+    if options.trainable:
+        architecture = replace(architecture, source_positions=0, target_positions=0)
+        weights = trainable(weights)
     sources = calibration_sources(bundle.vocabulary(), read_lines(options.calibration))
 
     def write_files(folder: Path) -> None:
         copy_files(bundle, folder, [TOKENIZER])
         save_weights(weights, folder / WEIGHTS)
-        write_cpu_files(folder, architecture, sources)
+        if not options.trainable:
+            write_cpu_files(folder, architecture, sources)
 
     write_bundle(
         options.to,
@@ -88,6 +101,39 @@ def widened(small: Architecture, weights: Mapping[str, NDArray[Any]], large: Arc
         result[name] = _widened(name, weight, small.width)
     table = position_table(large.source_positions, small.width)
     return {**result, **dict.fromkeys((f"{SOURCE_POSITIONS}.weight", f"{TARGET_POSITIONS}.weight"), _twice(table))}
+
+
+def trainable(weights: Mapping[str, NDArray[Any]]) -> Weights:
+    """What `widened` gives, without tables of positions and with halves of a unit that are read unequally.
+
+    The halves of a hidden state's units lie beside each other: so do those of sinusoids that are nearly the same.
+    """
+    generator = np.random.default_rng(1)
+    result = {}
+    for name in sorted(weights.keys() - {f"{SOURCE_POSITIONS}.weight", f"{TARGET_POSITIONS}.weight"}):
+        weight, (*_, module, _) = weights[name], ("", *name.split("."))
+        if module in _WRITE_HIDDEN and weight.ndim == 2:
+            weight = _paired(_read_unequally(weight, 0.5, generator), axis=0)
+        elif module in _READ_HIDDEN and weight.ndim == 2:
+            weight = _paired(_read_unequally(weight, 0.15, generator), axis=1)
+        elif module not in _READ_HIDDEN | _OF_TOKENS and not name.endswith(".ids"):
+            weight = _paired(weight, axis=-1)
+        result[name] = weight
+    return result
+
+
+def _paired(weight: NDArray[Any], axis: int) -> NDArray[Any]:
+    """Units and their other halves, which follow all units, put beside each other."""
+    order = np.arange(weight.shape[axis]).reshape(2, -1).T.ravel()
+    return np.take(weight, order, axis=axis)
+
+
+def _read_unequally(weight: NDArray[Any], share: float, generator: np.random.Generator) -> NDArray[Any]:
+    """The same product with two equal halves of what is read, one of them read more; `share` of the weights' spread."""
+    first, _ = np.split(weight, 2, axis=1)
+    spread = float(f"{share * first.std():.3g}")  # the same on every machine
+    more = generator.normal(0, spread, first.shape).astype(first.dtype)
+    return np.concatenate([first + more, first - more], axis=1)
 
 
 def _deepened(weights: Mapping[str, NDArray[Any]], layers: int, wanted: int) -> Iterator[tuple[str, NDArray[Any]]]:

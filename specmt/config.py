@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Hashable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, dataclass_transform
+from typing import Annotated, Any, Literal, dataclass_transform
 
 import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -24,10 +24,8 @@ Share = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Language = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 """Files are named by it."""
-_FAIRSEQ_READS = (":", "$")
-"""In a path: it parts paths at the first, and puts variables in the place of the second."""
-_TAKEN_FOR_OTHERS = (bool, int, float, date)
-"""What YAML makes of some words without quotes: `no`, `1e3`, `2026-01-31`."""
+_FAIRSEQ_READS = (":", "$")  # parts paths at the first, and puts variables in the place of the second
+_TAKEN_FOR_OTHERS = (bool, int, float, date)  # by YAML, without quotes: `no`, `1e3`, `2026-01-31`
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -212,6 +210,8 @@ class RuntimeConfig:
     """Cores used; at most those that there are."""
     bf16: bool = False
     """bfloat16 autocast: about twice as fast from width 256 up on processors that have it, slower below."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where networks are trained and translate for that; auto: a GPU if torch finds one."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
 
     @property

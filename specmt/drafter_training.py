@@ -20,7 +20,6 @@ from specmt.errors import TrainingError
 from specmt.exporting import calibration_sources, copy_files, write_cpu_files
 from specmt.fairseq_backend import checkpoints
 from specmt.fairseq_backend.frozen import load_frozen
-from specmt.loading import load_translator
 from specmt.pipeline import Pipeline
 from specmt.stages import Stage
 from specmt.tensors import DRAFTER_OUTPUT, ids_name
@@ -102,7 +101,7 @@ class DrafterPipeline(Pipeline):
         path = self.folder("distil") / "verifier"
         if not is_bundle(path):
             self._write_bundle(path, self._bundle.architecture.with_drafter(0, 0, 0, 0), {}, self._bundle.decoding)
-        translator = load_translator(path, threads=self.config.runtime.cores)
+        translator = self.load_verifier(path)
         distillation = self.config.distillation
         self.write_distilled(
             "distil", translator, Decoding(distillation.batch_size), distillation.sample, self._encoded

@@ -120,6 +120,13 @@ class Pipeline(ABC):
         """Where a stage keeps its files."""
         return Path(self.config.output) / stage
 
+    def load_verifier(self, bundle: Path) -> Translator:
+        """The verifier that translates for training: on a CPU with its 8-bit weights, as it will, on a GPU in torch."""
+        runtime = self.config.runtime
+        if driver.on_gpu(runtime):
+            return load_translator(bundle, "cuda", "bf16" if runtime.bf16 else "fp32")
+        return load_translator(bundle, threads=runtime.cores)
+
     def write_distilled(
         self,
         stage: str,
@@ -133,7 +140,7 @@ class Pipeline(ABC):
         Args:
             encoded: a corpus' pairs as ids, those that are fit for training.
         """
-        # The engine that translates, with its 8-bit weights: a drafter learns what it will have to match.
+        # On a CPU the engine that translates, with its 8-bit weights: a drafter learns what it will have to match.
         folder, engine = self.folder(stage), translator.engine
         self.reporter.announce(f"{stage}: {engine.name} translates")
 

@@ -23,7 +23,6 @@ from specmt.earlier import TARGET_COUNTS, Earlier
 from specmt.exporting import calibration_sources, write_cpu_files
 from specmt.fairseq_backend import checkpoints, driver
 from specmt.files import write_json
-from specmt.loading import load_translator
 from specmt.pipeline import Pipeline, Reporter
 from specmt.stages import Stage
 from specmt.translator import Translator
@@ -205,13 +204,23 @@ class PairPipeline(Pipeline):
                 checkpoints.bundle_weights(verifier["model"], {}),
                 checkpoints.verifier_architecture(verifier),
                 DecodingDefaults(draft_length=1, beta=1, tau=0.0),
+                for_cpu=not driver.on_gpu(self.config.runtime),
             )
-        return load_translator(bundle, threads=self.config.runtime.cores)
+        return self.load_verifier(bundle)
 
     def _write_bundle(
-        self, path: Path, weights: dict[str, Tensor], architecture: Architecture, decoding: DecodingDefaults
+        self,
+        path: Path,
+        weights: dict[str, Tensor],
+        architecture: Architecture,
+        decoding: DecodingDefaults,
+        for_cpu: bool = True,
     ) -> None:
-        """Write a bundle whose verifier says the tokens that occur in the training data."""
+        """Write a bundle whose verifier says the tokens that occur in the training data.
+
+        Args:
+            for_cpu: whether with what the engines for CPUs need.
+        """
         counts = json.loads((self.folder("binarise") / TARGET_COUNTS).read_text(encoding="utf-8"))
         said = shortlist.seen_ids(np.array(counts))
         weights, architecture = checkpoints.limit_targets(weights, architecture, said)
@@ -220,7 +229,7 @@ class PairPipeline(Pipeline):
         def write_files(folder: Path) -> None:
             shutil.copyfile(self.folder("tokenizer") / TOKENIZER, folder / TOKENIZER)
             save_weights(weights, folder / WEIGHTS)
-            if without_graphs := write_cpu_files(folder, architecture, sources):
+            if for_cpu and (without_graphs := write_cpu_files(folder, architecture, sources)):
                 self.reporter.announce(f"{path}: no graphs for the onnx engine: {without_graphs}")
 
         write_bundle(

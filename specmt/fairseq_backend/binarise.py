@@ -63,8 +63,5 @@ def write_split(
 
 def token_counts(prefix: Path, vocabulary_size: int) -> IntArray:
     """Occurrences of each token in `PREFIX.{bin,idx}`, shape (vocabulary_size,)."""
-    dataset = indexed_dataset.MMapIndexedDataset(str(prefix))
-    counts = np.zeros(vocabulary_size, dtype=np.int64)
-    for sentence in dataset:
-        counts += np.bincount(sentence, minlength=vocabulary_size)
-    return counts
+    tokens = np.fromfile(f"{prefix}.bin", indexed_dataset.MMapIndexedDataset(str(prefix))._index.dtype)
+    return np.bincount(tokens, minlength=vocabulary_size)

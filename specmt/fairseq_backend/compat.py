@@ -6,11 +6,15 @@ Every workaround for fairseq lives here, each with the failure it prevents.
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 
 from specmt.fairseq_backend.safe_types import settings_types
@@ -66,6 +70,41 @@ def _drop_better_transformer() -> None:
     Layer._load_from_state_dict = torch.nn.Module._load_from_state_dict
 
 
+def _batch_without_extension() -> None:
+    """Prevents `Please build Cython components` where fairseq was installed without a compiler."""
+    name = "fairseq.data.data_utils_fast"
+    if importlib.util.find_spec(name) is None:
+        replacement: Any = ModuleType(name)
+        replacement.batch_by_size_vec = batch_by_size
+        replacement.batch_by_size_fn = replacement.batch_fixed_shapes_fast = None  # for datasets that are not ours
+        sys.modules[name] = replacement
+
+
+def batch_by_size(
+    indices: np.ndarray, sizes: np.ndarray, max_tokens: int, max_sentences: int, multiple: int
+) -> list[np.ndarray]:
+    """As many neighbours to a batch as it bears; of more than `multiple` rows, a multiple of that.
+
+    Args:
+        indices: sentences in their order, shape (sentences,).
+        sizes: tokens of each of them.
+        max_tokens: of a batch, padding included; below 1: any number.
+        max_sentences: of a batch; below 1: any number.
+    """
+    batches, start, longest = [], 0, 0
+    for end, size in enumerate(sizes.tolist()):
+        longest, rows = max(longest, size), end + 1 - start
+        if 0 < max_tokens < rows * longest or 0 < max_sentences < rows:
+            taken = end - start
+            taken -= taken % multiple if taken > multiple else 0
+            batches.append(indices[start : start + taken])
+            start += taken
+            longest = int(sizes[start : end + 1].max())
+    rest = indices[start:]
+    even = len(rest) - len(rest) % multiple if len(rest) > multiple else 0
+    return [*batches, *(part for part in (rest[:even], rest[even:]) if len(part))]
+
+
 # On import a speech task of fairseq's asks for a package that nothing here needs.
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
 
@@ -74,3 +113,4 @@ with _hashable_fairseq_dataclasses():
 
 _allow_checkpoint_types()
 _drop_better_transformer()
+_batch_without_extension()

@@ -15,11 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from specmt.fairseq_backend import compat  # noqa: F401  (before fairseq)
 from specmt.fairseq_backend.frozen import Frozen, load_frozen
-from specmt.fairseq_backend.loss import linear_cross_entropy
+from specmt.fairseq_backend.loss import forward_pass, linear_cross_entropy
 
 from fairseq.criterions import FairseqCriterion, register_criterion  # isort: skip
 from fairseq.dataclass import FairseqDataclass  # isort: skip
@@ -285,10 +284,7 @@ class DraftingCriterion(FairseqCriterion):
     ) -> tuple[Tensor, int, dict[str, Any]]:
         """Returns the summed loss (nats), the number of slots that carry loss, and what to log."""
         target: Tensor = sample["target"]
-        with (
-            sdpa_kernel(SDPBackend.MATH),
-            torch.autocast(target.device.type, torch.bfloat16, enabled=self.autocast_bf16),
-        ):
+        with forward_pass(target.device, self.autocast_bf16):
             windows = model.windows(sample, self._starts(target, model.training), self.padding_idx)
             revealed = self._glance(model, windows) if model.training and model.glancing_share > 0 else None
             states = model(windows, revealed)

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import torch
+
 from specmt.architecture import Architecture
-from specmt.config import Config, OptimizerConfig, RefinementConfig, VerifierConfig
+from specmt.config import Config, OptimizerConfig, RefinementConfig, RuntimeConfig, VerifierConfig
 from specmt.errors import TrainingError
 
 VerifierStage = VerifierConfig | RefinementConfig
@@ -27,6 +29,8 @@ _KEEP_MEMORY = {
 }
 NEVER = str(10**9)
 """Updates between two things that are not wanted."""
+_READERS = 8
+"""Processes that make batches for a GPU, which would wait for them otherwise."""
 _NO_ROOM = re.compile(r"inline_container|PytorchStreamWriter|No space left")
 """What torch says when a file cannot be written to its end."""
 
@@ -39,6 +43,17 @@ class Progress:
     loss: float
     valid_loss: float | None
     tokens_per_second: float | None
+
+
+def on_gpu(runtime: RuntimeConfig) -> bool:
+    """Whether networks are trained, and translate for that, on a GPU.
+
+    Raises:
+        TrainingError: one is asked for, and torch finds none.
+    """
+    if runtime.device == "cuda" and not torch.cuda.is_available():
+        raise TrainingError("runtime.device: cuda: torch finds no GPU")
+    return runtime.device != "cpu" and torch.cuda.is_available()
 
 
 def verifier_arguments(
@@ -108,11 +123,18 @@ def _common_arguments(config: Config, optimizer: OptimizerConfig, checkpoints: P
         *("--save-interval-updates", interval, "--validate-interval-updates", interval),
         *("--save-interval", NEVER, "--validate-interval", NEVER),  # else at the end of every epoch as well
         *("--keep-interval-updates", str(optimizer.average_checkpoints), "--no-epoch-checkpoints"),
-        *("--save-dir", str(checkpoints), "--seed", str(config.runtime.seed), "--num-workers", "0"),
+        *("--save-dir", str(checkpoints), "--seed", str(config.runtime.seed)),
         *("--log-format", "json", "--log-interval", "25", "--skip-invalid-size-inputs-valid-test"),
+        *_device_arguments(config.runtime),
         *(["--autocast-bf16"] if config.runtime.bf16 else []),
         *(["--finetune-from-model", str(initial)] if initial else []),
     ]
+
+
+def _device_arguments(runtime: RuntimeConfig) -> list[str]:
+    if on_gpu(runtime):
+        return ["--distributed-world-size", "1", "--num-workers", str(min(runtime.cores, _READERS))]
+    return ["--cpu", "--num-workers", "0"]
 
 
 class Trainer:

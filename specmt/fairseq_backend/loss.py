@@ -1,18 +1,41 @@
-"""Projection onto the vocabulary and label-smoothed cross-entropy in one, in chunks that stay in the cache.
+"""What the criteria share: how networks run in training, and a loss that does not keep the logits.
 
+The latter is projection onto the vocabulary and label-smoothed cross-entropy in one, in chunks that stay in the cache.
 The logits of a batch are its largest array by far, and fresh memory is costly: computed whole, they cost a third of a
 training step. Here each chunk's logits become its gradient in place, and only the features' gradients are kept.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 CHUNK_POSITIONS = 512
+_CHUNK_POSITIONS_OF_GPU = 16384
+
+
+@contextmanager
+def forward_pass(device: torch.device, bf16: bool) -> Iterator[None]:
+    """Where networks run in training: in autocast if asked, and on a CPU with plain products for attention.
+
+    torch's fused attention is slow there for short sentences.
+    """
+    backends = [SDPBackend.MATH]
+    if device.type != "cpu":
+        backends += [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_ATTENTION]
+    with sdpa_kernel(backends), torch.autocast(device.type, torch.bfloat16, bf16):
+        yield
+
+
+def places(wanted: Tensor, count: int) -> Tensor:
+    """Where `wanted`, flattened, is true, in order, shape (count,); `count` is known, so that no GPU is waited for."""
+    return wanted.flatten().logical_not().to(torch.uint8).argsort(stable=True)[:count]
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -23,8 +46,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         features_grad = torch.empty_like(features)
         weight_grad = torch.zeros_like(weight)
         cast_weight = weight.to(features.dtype)
-        for start in range(0, features.size(0), CHUNK_POSITIONS):
-            rows = slice(start, start + CHUNK_POSITIONS)
+        chunk = _CHUNK_POSITIONS_OF_GPU if features.is_cuda else CHUNK_POSITIONS
+        for start in range(0, features.size(0), chunk):
+            rows = slice(start, start + chunk)
             gold = target[rows, None]
             log_probs = functional.linear(features[rows], cast_weight).float().log_softmax(dim=1)
             gold_log_probs = log_probs.gather(1, gold)

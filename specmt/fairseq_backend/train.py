@@ -11,9 +11,10 @@ import shutil
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -21,11 +22,18 @@ from specmt.fairseq_backend import checkpoints, compat, drafter, verifier  # noq
 
 from fairseq import checkpoint_utils  # isort: skip
 from fairseq.file_io import PathManager  # isort: skip
+from fairseq.optim import adam  # isort: skip
 from fairseq_cli.train import cli_main  # isort: skip
 
 
 def _stop(signal_number: int, frame: FrameType | None) -> None:
-    sys.exit(128 + signal_number)
+    _end(128 + signal_number)
+
+
+def _end(status: int) -> NoReturn:
+    """Without what an interpreter does at its end: processes that read batches for a GPU hold that up for a minute."""
+    sys.stdout.flush()
+    os._exit(status)
 
 
 def _end_with_parent() -> None:
@@ -61,13 +69,16 @@ def _save_at_interval(settings: Any, trainer: Any, epochs: Any, loss: float | No
 
 
 def main() -> None:
-    """Train as the arguments say, on the number of threads that `OMP_NUM_THREADS` gives."""
+    """Train as the arguments say, on the number of threads that `OMP_NUM_THREADS` gives; ends the process."""
     signal.signal(signal.SIGTERM, _stop)
     _end_with_parent()
     PathManager.copy = staticmethod(_copy_atomically)
     checkpoint_utils.save_checkpoint = _save_at_interval
+    if "--cpu" not in sys.argv:
+        adam.Adam = partial(torch.optim.AdamW, fused=True)  # fairseq's own has a kernel for each term of each tensor
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     cli_main()
+    _end(0)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from specmt.fairseq_backend import compat  # noqa: F401  (before fairseq)
-from specmt.fairseq_backend.loss import linear_cross_entropy
+from specmt.fairseq_backend.loss import forward_pass, linear_cross_entropy, places
 
 from fairseq.criterions import FairseqCriterion, register_criterion  # isort: skip
 from fairseq.dataclass import FairseqDataclass  # isort: skip
@@ -36,13 +35,14 @@ class TranslationCriterion(FairseqCriterion):
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
         """Returns the summed loss (nats), the number of target tokens, and what to log."""
         target: Tensor = sample["target"]
-        with sdpa_kernel(SDPBackend.MATH), torch.autocast(target.device.type, torch.bfloat16, self.autocast_bf16):
+        with forward_pass(target.device, self.autocast_bf16):
             features, _ = model(**sample["net_input"], features_only=True)
-        keep = target != self.padding_idx
+        tokens = int(sample["ntokens"])
+        kept = places(target != self.padding_idx, tokens)
         smoothing = self.label_smoothing if model.training else 0.0
-        kept = features[keep].to(torch.bfloat16 if self.autocast_bf16 else torch.float32)
-        loss = linear_cross_entropy(kept, model.decoder.output_projection.weight, target[keep], smoothing)
-        tokens = int(keep.sum())
+        states = features.flatten(0, 1)[kept].to(torch.bfloat16 if self.autocast_bf16 else torch.float32)
+        weight = model.decoder.output_projection.weight
+        loss = linear_cross_entropy(states, weight, target.flatten()[kept], smoothing)
         logged = {"loss": loss.detach(), "ntokens": tokens, "nsentences": target.size(0), "sample_size": tokens}
         return loss, tokens, logged
 
