@@ -13,6 +13,7 @@ import pytest
 import torch
 from cpu_pair import ARCHITECTURE, FOREIGN, MARIAN, decoded, random_weights, read, sentences, write_pair
 from numpy.typing import NDArray
+from processors import skip_where_onnx_saturates
 
 from specmt.architecture import Architecture
 from specmt.bundle import GRAPHS
@@ -74,6 +75,7 @@ def test_strict_speculation_gives_greedys_ids_at_any_batch_size(pair: Pair, batc
 def test_a_drafter_works_for_a_verifier_as_others_train_it(
     engine_name: str, foreign: Architecture, positions: int, tmp_path: Path
 ) -> None:
+    skip_where_onnx_saturates(engine_name)
     foreign = replace(foreign, source_positions=0, target_positions=0)
     random = random_weights(1, foreign)
     if positions:
@@ -229,12 +231,14 @@ def reference_gap(pair: Pair, sources: Sequence[Sequence[int]], steps: int) -> t
 
 
 def test_log_probabilities_are_close_to_the_reference_engines(pair: Pair) -> None:
+    skip_where_onnx_saturates(pair.engine.name)
     gaps, agreements = reference_gap(pair, sentences([4, 8, 15, 23, 42]), steps=20)
     assert gaps.max() < TOLERANCE
     assert agreements.mean() > 0.95
 
 
 def test_drafts_are_mostly_the_reference_engines(pair: Pair) -> None:
+    skip_where_onnx_saturates(pair.engine.name)
     drafts = []
     for engine in (pair.engine, pair.torch):
         rows = engine.encode(sentences([4, 8, 15, 23, 42]))

@@ -1,0 +1,18 @@
+"""What processors cannot do."""
+
+from __future__ import annotations
+
+import pytest
+
+from specmt.engines.native_library import LEVELS, runnable
+
+
+def skip_where_onnx_saturates(engine: str) -> None:
+    """Without VNNI, ONNX Runtime's sums of two products saturate (docs/engines.md): nothing is close to a reference."""
+    if engine.startswith("onnx") and not {*runnable()} & {*LEVELS[2:]}:
+        pytest.skip("without VNNI, ONNX Runtime's products saturate")
+
+
+def exact_engines(*engines: str) -> list[str]:
+    """Those of them whose products are exact on this processor."""
+    return [engine for engine in engines if engine != "onnx" or {*runnable()} & {*LEVELS[2:]}]
