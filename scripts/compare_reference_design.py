@@ -259,8 +259,8 @@ def table(rows: dict[str, dict[str, Any]]) -> list[str]:
 def main() -> None:
     """Train what has not been, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path, default=ROOT / "runs" / "release-de-en", help="a finished run")
-    parser.add_argument("--config", type=Path, default=ROOT / "configs" / "release-de-en.yaml", help="its settings")
+    parser.add_argument("--run", type=Path, default=ROOT / "runs" / "narrow-de-en", help="a finished run")
+    parser.add_argument("--config", type=Path, default=ROOT / "configs" / "narrow-de-en.yaml", help="its settings")
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "ablations", help="where results are kept")
     parser.add_argument("--seconds", type=float, default=60, help="processor time of each training (default: 60)")
     parser.add_argument("--lines", type=int, default=50, help="of each validation file (default: 50)")

@@ -2,10 +2,10 @@
 
 Text is scored, and tokens are counted, over whole test sets, 32 lines at a time; draft lengths over at most 400 lines.
 Times are of fewer lines, spread evenly: text in to text out on one core, all settings in turn, block of lines by block
-of lines, over six rounds (three for batches), so that a busy neighbour slows all of them alike. `write_results.py`
+of lines, over six rounds (three for batches), so that a busy neighbour slows all of them alike. `write_sweep.py`
 makes tables of it.
 
-    python scripts/sweep.py [--bundle DIR] [--engine E] [--clock C] [--quick] && python scripts/write_results.py
+    python scripts/sweep.py [--bundle DIR] [--engine E] [--clock C] [--quick] && python scripts/write_sweep.py
 
 Where other work shares the core, `--clock cpu` counts the processor's time that decoding got, not what it waited for.
 """

@@ -1,8 +1,8 @@
-"""Write `docs/results.md` and its figures from what `sweep.py` has kept.
+"""Write `docs/sweep.md` and its figures from what `sweep.py` has kept.
 
-Tables take the place of `{{NAME}}` in `docs/results.template.md`; what has not been measured is said so.
+Tables take the place of `{{NAME}}` in `docs/sweep.template.md`; what has not been measured is said so.
 
-    python scripts/write_results.py [--bundle DIR] [--folder DIR] [--to DIR]
+    python scripts/write_sweep.py [--bundle DIR] [--folder DIR] [--to DIR]
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Section = Mapping[str, Any]
 """What `sweep.py` has kept: settings, conditions, parts."""
 COLOURS = dict(zip(CORPORA, ("#0072b2", "#e69f00", "#009e73"), strict=True))
-FIGURES = ("results-tokens.svg", "results-speed.svg")
+FIGURES = ("sweep-tokens.svg", "sweep-speed.svg")
 
 
 # -- what stands in the parts
@@ -376,7 +376,7 @@ def main() -> None:
     options = parsed_options(__doc__)
     section = json.loads((options.folder / "sweep.json").read_text(encoding="utf-8"))
     draw(section, options.to)
-    write("results", lambda template: filled(template, section), options.to)
+    write("sweep", lambda template: filled(template, section), options.to)
 
 
 if __name__ == "__main__":

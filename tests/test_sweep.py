@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import sweep
-import write_results
+import write_sweep
 from sacrebleu.metrics.bleu import BLEU
 from scripted import SENTENCES, ScriptedEngine, right_before, scripted_translator
 from significance import compare, intervals
-from write_results import FIGURES, filled
+from write_sweep import FIGURES, filled
 
 from specmt.bundle import DecodingDefaults
 from specmt.corpus import Pair
@@ -182,36 +182,36 @@ def row(text: str, start: str) -> str:
 
 
 def test_a_speedup_is_of_times_within_one_round() -> None:
-    text = write_results.quality(section())
+    text = write_sweep.quality(section())
     assert row(text, "| Tatoeba test | relaxed") == (
         "| Tatoeba test | relaxed | 40.0 | 60.0 | 2.50 | 0.75 | 3 of 9 | 2.00 (1.00–3.00) |"
     )
 
 
 def test_a_difference_stands_with_its_interval_and_sign() -> None:
-    text = write_results.comparisons(section())
+    text = write_sweep.comparisons(section())
     assert row(text, "| Tatoeba") == "| Tatoeba test | relaxed less ar | -0.25 | -0.50 to +0.12 | 0.250 |"
     assert text.count("Tatoeba") == 1, "not once more the other way round"
 
 
 def test_tables_by_draft_length_slot_source_and_batch_size() -> None:
     found = section()
-    assert row(write_results.lengths(found), "| 2 |") == "| 2 | 3.00 | 4.00 |"
-    assert "| 1 | 4.00 (3.00–5.00) | 2.00 (1.00–3.00) |" in write_results.lengths(found)
-    assert row(write_results.positions(found), "| 2 |") == "| 2 | 0.50 |"
-    assert row(write_results.source_tokens(found), "| 41") == "| 41 and more | 11 | 3.00 | 3.50 |"
-    assert row(write_results.batches(found), "| 64") == ("| 64 | 2.00 | 4.00, k = 1 | 0.50 |")
+    assert row(write_sweep.lengths(found), "| 2 |") == "| 2 | 3.00 | 4.00 |"
+    assert "| 1 | 4.00 (3.00–5.00) | 2.00 (1.00–3.00) |" in write_sweep.lengths(found)
+    assert row(write_sweep.positions(found), "| 2 |") == "| 2 | 0.50 |"
+    assert row(write_sweep.source_tokens(found), "| 41") == "| 41 and more | 11 | 3.00 | 3.50 |"
+    assert row(write_sweep.batches(found), "| 64") == ("| 64 | 2.00 | 4.00, k = 1 | 0.50 |")
 
 
 def test_the_papers_figures_stand_beside_the_fastest_of_ours() -> None:
-    text = write_results.papers(section())
+    text = write_sweep.papers(section())
     assert row(text, "| mean emitted tokens, strict") == "| mean emitted tokens, strict |  | 2.50 |"
     assert row(text, "| – without end") == "| – without end-of-sentence | 3.55, three sentences | 2.25 |"
     assert row(text, "| × `ar`, batch size 1, strict").endswith("| about 3 × | 4.00 (3.00–5.00), k = 1 |")
 
 
 def test_every_place_in_the_template_has_a_table_and_what_is_missing_is_said() -> None:
-    template = (ROOT / "docs" / "results.template.md").read_text(encoding="utf-8")
+    template = (ROOT / "docs" / "sweep.template.md").read_text(encoding="utf-8")
     text = filled(template, section())
     assert "{{" not in text and "*Not measured.*" not in text
     assert "k = 2, β = 2, τ = 0.3, engine `some-engine`" in text
@@ -225,7 +225,7 @@ def test_every_place_in_the_template_has_a_table_and_what_is_missing_is_said() -
 def test_the_figures_are_the_same_bytes_for_the_same_measurements(tmp_path: Path) -> None:
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
-        write_results.draw(json.loads(json.dumps(section())), tmp_path / name)
+        write_sweep.draw(json.loads(json.dumps(section())), tmp_path / name)
     for name in FIGURES:
         drawn = (tmp_path / "first" / name).read_bytes()
         assert drawn == (tmp_path / "second" / name).read_bytes()
