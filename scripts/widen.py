@@ -59,12 +59,12 @@ def main() -> None:
     if options.trainable:
         architecture = replace(architecture, source_positions=0, target_positions=0)
         weights = trainable(weights)
-    sources = calibration_sources(bundle.vocabulary(), read_lines(options.calibration))
 
     def write_files(folder: Path) -> None:
         copy_files(bundle, folder, [TOKENIZER])
         save_weights(weights, folder / WEIGHTS)
         if not options.trainable:
+            sources = calibration_sources(bundle.vocabulary(), read_lines(options.calibration))
             write_cpu_files(folder, architecture, sources)
 
     write_bundle(
@@ -111,7 +111,7 @@ def trainable(weights: Mapping[str, NDArray[Any]]) -> Weights:
     generator = np.random.default_rng(1)
     result = {}
     for name in sorted(weights.keys() - {f"{SOURCE_POSITIONS}.weight", f"{TARGET_POSITIONS}.weight"}):
-        weight, (*_, module, _) = weights[name], ("", *name.split("."))
+        weight, module = weights[name], name.split(".")[-2]
         if module in _WRITE_HIDDEN and weight.ndim == 2:
             weight = _paired(_read_unequally(weight, 0.5, generator), axis=0)
         elif module in _READ_HIDDEN and weight.ndim == 2:

@@ -59,18 +59,29 @@ def test_one_gpu_gets_its_batches_from_processes_of_their_own() -> None:
     assert [found[found.index("--num-workers") + 1] for found in (on_gpu, on_cpu)] == ["1", "0"]
 
 
-@pytest.mark.parametrize(("gpu", "bf16", "loaded"), [(True, True, ("cuda", "bf16")), (True, False, ("cuda", "fp32"))])
+@pytest.mark.parametrize(
+    ("gpu", "bf16", "loaded"),
+    [
+        (True, True, (("cuda", "bf16"), {})),
+        (True, False, (("cuda", "fp32"), {})),
+        (False, True, ((), {"threads": 1})),
+    ],
+)
 def test_what_translates_for_training_is_where_training_is(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpu: bool, bf16: bool, loaded: tuple[str, str]
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    gpu: bool,
+    bf16: bool,
+    loaded: tuple[tuple[str, ...], dict[str, int]],
 ) -> None:
     calls = []
     monkeypatch.setattr(driver, "on_gpu", lambda runtime: gpu)
     monkeypatch.setattr(pipeline, "load_translator", lambda *given, **named: calls.append((given, named)))
     from specmt.training import pipeline as pipeline_of
 
-    run = pipeline_of(load_config(TINY, [f"runtime.bf16={bf16}"]), pipeline.Reporter(print, print))
+    run = pipeline_of(load_config(TINY, [f"runtime.bf16={bf16}", "runtime.threads=1"]), pipeline.Reporter(print, print))
     run.load_verifier(tmp_path)
-    assert calls == [((tmp_path, *loaded), {})]
+    assert calls == [((tmp_path, *loaded[0]), loaded[1])]
 
 
 def test_a_trainer_ends_whatever_still_runs_in_it() -> None:

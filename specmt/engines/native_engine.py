@@ -154,7 +154,7 @@ class NativeEngine:
 
     @property
     def strict_draft_length(self) -> int:
-        """Three: with small models the fastest, or nearly so, whatever the text (docs/results.md)."""
+        """Three: with small models the fastest, or nearly so, whatever the text (docs/sweep.md)."""
         return 3
 
     def encode(self, sources: Sequence[Sequence[int]]) -> NativeRows:
