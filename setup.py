@@ -26,7 +26,7 @@ FOLDER = Path("specmt/native")
 HEADERS = sorted(FOLDER.glob("*.h"))
 SOURCES = sorted(str(path) for path in FOLDER.glob("*.cc"))
 EXACT = ["-fno-fast-math", "-ffp-contract=off"]  # the same bits, whatever the compiler makes of it
-FLAGS = ["-std=c++17", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-Wno-psabi", *EXACT]
+FLAGS = ["-std=c++17", "-O3", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-Wno-psabi", *EXACT]
 X86 = platform.machine().lower() in {"x86_64", "amd64"}
 AVX512 = ["-mavx2", *(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni"))]
 LEVELS = {"any": []} | (

@@ -72,7 +72,9 @@ def load_translator(
     if on_one_core and precision != "fp32":
         raise UsageError(f"--precision {precision}: the {engine} engine has 8-bit integers; leave out one of both")
     return Translator(
-        _cpu_engine(bundle, device, engine) if on_one_core else _torch_engine(bundle, device, precision, threads),
+        _cpu_engine(bundle, device, engine, threads)
+        if on_one_core
+        else _torch_engine(bundle, device, precision, threads),
         bundle.vocabulary(),
         bundle.decoding,
         threads if on_one_core else 1,
@@ -92,7 +94,7 @@ def _aligner(bundle: Bundle) -> Aligner:
     return Aligner(bundle.architecture, load_weights(bundle))
 
 
-def _cpu_engine(bundle: Bundle, device: str, engine: str) -> AnyEngine:
+def _cpu_engine(bundle: Bundle, device: str, engine: str, threads: int) -> AnyEngine:
     if device != "cpu":
         raise EngineError(f"the {engine} engine runs on the CPU, not on {device}")
     if engine == "native":
@@ -101,7 +103,7 @@ def _cpu_engine(bundle: Bundle, device: str, engine: str) -> AnyEngine:
             raise EngineError(f"{bundle.path}: no ranges for the native engine{also}; {_how_to_export(bundle)}")
         from specmt.engines.native_engine import NativeEngine
 
-        return NativeEngine(bundle.architecture, bundle.path)
+        return NativeEngine(bundle.architecture, bundle.path, threads=threads)
     if not bundle.has_graphs:
         also = "" if bundle.has_ranges else ", and no ranges for the native engine"
         raise EngineError(f"{bundle.path}: no graphs for the onnx engine{also}; {_how_to_export(bundle)}")

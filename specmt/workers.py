@@ -1,7 +1,7 @@
 """Several cores on one stream: each worker keeps its own rows in flight, all take from one queue.
 
-Threads inside one small matrix product lose more to waiting than they win; an engine whose calls release the
-interpreter's lock does better with a worker a core.
+Threads inside one small matrix product lose more to waiting than they win where there are lines for all; an engine
+whose calls release the interpreter's lock does better with a worker a core.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specmt import BUNDLED_MODEL
-from specmt.cli_options import DeviceOption, EngineOption, PrecisionOption, ReportFormat
+from specmt.cli_options import CORES, DeviceOption, EngineOption, PrecisionOption, ReportFormat, ThreadsOption
 from specmt.commands.from_options import load
 from specmt.engines.names import EngineName, Precision
 from specmt.errors import InputError
@@ -34,7 +34,7 @@ def tune(
     engine: EngineOption = EngineName.auto,
     device: DeviceOption = "cpu",
     precision: PrecisionOption = Precision.fp32,
-    threads: Annotated[int, typer.Option(min=1, help="Cores used, by the torch engine.")] = 1,
+    threads: ThreadsOption = CORES,
     rounds: Annotated[int, typer.Option(min=1, help="Timed rounds over all draft lengths.")] = 5,
     output_format: Annotated[ReportFormat, typer.Option("--format", help="A table, or JSON for programs.")] = (
         ReportFormat.text

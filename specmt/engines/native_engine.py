@@ -34,6 +34,8 @@ _READ_LATER = (
 """How the tensors begin that the library reads where they are (`Tensors` in `network.h`); it packs the others."""
 _CACHED_BYTES = 8 << 20
 """More than that is no longer in a core's own caches from one step to the next."""
+_MOST_HANDS = 4
+"""Threads that work for one caller, at most: more wait for one another longer than they work."""
 _ENCODED_TOKENS = 4096
 """Source tokens that are encoded in one pass, unless a sentence has more: the memory that it needs is kept."""
 
@@ -90,10 +92,11 @@ class NativeEngine:
 
     name = "native-cpu-int8"
 
-    def __init__(self, architecture: Architecture, folder: Path, level: str = "") -> None:
+    def __init__(self, architecture: Architecture, folder: Path, level: str = "", threads: int = 1) -> None:
         """Load a bundle's weights and the ranges of its activations.
 
         Args:
+            threads: at most so many, up to four, work for a caller while it is the only one.
             level: of `native_library.LEVELS`, which processors' build runs; the fastest one that can, if left out.
 
         Raises:
@@ -112,7 +115,8 @@ class NativeEngine:
         try:
             self._hand_over(tensors, stored | self._read_later, read_ranges(folder / RANGES))
             sizes = [int(getattr(architecture, name)) for name in SIZES] + [ACTIVATIONS.index(architecture.activation)]
-            self._check(self._library.specmt_network_new(_integers(sizes), tensors, ctypes.byref(self._network)))
+            hands = min(threads, _MOST_HANDS)
+            self._check(self._library.specmt_network_new(_integers(sizes), tensors, hands, ctypes.byref(self._network)))
         except EngineError as error:
             raise BundleError(
                 f"{folder / RANGES}: does not fit the weights ({error}); `specmt export {folder}` writes it"

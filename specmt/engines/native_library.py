@@ -54,7 +54,7 @@ _TYPES: dict[str, tuple[Any, ...]] = {
     "tensors_vector": (_POINTER, _TEXT, _POINTER),
     "tensors_ids": (_POINTER, _TEXT, _POINTER),
     "tensors_range": (_POINTER, _TEXT, _REAL, _REAL),
-    "network_new": (_POINTER, _POINTER, _POINTER),
+    "network_new": (_POINTER, _POINTER, _INTEGER, _POINTER),
     "row_copy": (_POINTER, _POINTER),
     "encode": (_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER),
     "verify": (*_WINDOW, _INTEGER, _POINTER, _POINTER),

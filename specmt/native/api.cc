@@ -40,6 +40,15 @@ int guarded(const Work& work) {
   }
 }
 
+// What a network is asked for, in a call of its crew.
+template <class Work>
+int called(const Network* network, const Work& work) {
+  return guarded([&] {
+    const Crew::Call call(network->crew());
+    work();
+  });
+}
+
 // Whether this process may use the processor's tiles, for which Linux wants to be asked.
 bool has_tiles() {
 #if defined(__x86_64__) && defined(__linux__)
@@ -99,8 +108,8 @@ int specmt_tensors_range(Tensors* tensors, const char* name, float low, float hi
   return guarded([&] { tensors->quantisers[name] = Quantiser(low, high); });
 }
 
-int specmt_network_new(const Architecture* architecture, const Tensors* tensors, Network** network) {
-  return guarded([&] { *network = new Network(*architecture, *tensors); });
+int specmt_network_new(const Architecture* architecture, const Tensors* tensors, int threads, Network** network) {
+  return guarded([&] { *network = new Network(*architecture, *tensors, threads); });
 }
 void specmt_network_delete(Network* network) { delete network; }
 
@@ -115,27 +124,28 @@ int specmt_reorder(const Network* network, Row* const* rows, const int64_t* leng
 }
 
 int specmt_encode(const Network* network, const int64_t* ids, const int64_t* lengths, int count, Row** rows) {
-  return guarded([&] { network->encode(ids, lengths, count, rows); });
+  return called(network, [&] { network->encode(ids, lengths, count, rows); });
 }
 int specmt_verify(const Network* network, Row* const* rows, const int64_t* lengths, int count, const int64_t* tokens,
                   int window, int beta, int64_t* ids, float* log_probs) {
-  return guarded([&] { network->verify(rows, lengths, count, tokens, window, beta, ids, log_probs); });
+  return called(network, [&] { network->verify(rows, lengths, count, tokens, window, beta, ids, log_probs); });
 }
 int specmt_draft(const Network* network, Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids,
                  int slots, int lattice_width, int64_t* ids, float* scores, float* transitions) {
-  return guarded(
-      [&] { network->draft(rows, lengths, count, last_ids, slots, lattice_width, ids, scores, transitions); });
+  return called(
+      network, [&] { network->draft(rows, lengths, count, last_ids, slots, lattice_width, ids, scores, transitions); });
 }
 int specmt_speculate(const Network* network, Row* const* rows, const int64_t* lengths, int count,
                      const int64_t* last_ids, int slots, int lattice_width, int beta, int64_t* draft, int64_t* ids,
                      float* log_probs) {
-  return guarded(
-      [&] { network->speculate(rows, lengths, count, last_ids, slots, lattice_width, beta, draft, ids, log_probs); });
+  return called(network, [&] {
+    network->speculate(rows, lengths, count, last_ids, slots, lattice_width, beta, draft, ids, log_probs);
+  });
 }
 int specmt_iterate(const Network* network, Row* const* rows, int64_t* lengths, int count, const int64_t* last_ids,
                    const int64_t* room, int slots, int lattice_width, int beta, float tau, int64_t end_id,
                    int iterations, int ends, int64_t* taken, int64_t* accepted, int64_t* ids, float* log_probs) {
-  return guarded([&] {
+  return called(network, [&] {
     network->iterate(rows, lengths, count, last_ids, room, slots, lattice_width, beta, tau, end_id, iterations, ends,
                      taken, accepted, ids, log_probs);
   });

@@ -85,8 +85,8 @@ struct Parts {
 
 }  // namespace
 
-Network::Network(const Architecture& architecture, const Tensors& tensors)
-    : shape_(architecture), stride_(rounded_up(int(architecture.width), kGroup)) {
+Network::Network(const Architecture& architecture, const Tensors& tensors, int threads)
+    : shape_(architecture), stride_(rounded_up(int(architecture.width), kGroup)), crew_(threads - 1) {
   const Parts parts{tensors, int(shape_.width), stride_};
   for (int64_t i = 0; i < shape_.encoder_layers; ++i) {
     const std::string layer = Parts::layer_name("verifier.encoder", i);

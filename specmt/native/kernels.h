@@ -195,14 +195,13 @@ inline float largest_of(const float* from, int size) {
 
 // Scores of `lines`, and of each group the largest. What is not a number counts as the least there is, so that whatever
 // the weights are, only outputs that there are come out best.
-inline void score_outputs(const Product& product, const uint8_t* bytes, int lines, Scores& scores) {
+inline void score_outputs(const Product& product, Crew& crew, const uint8_t* bytes, int lines, Scores& scores) {
   scores.prepare(lines, product.padded_outputs());
-  Floats top{};
-  product.run(bytes, lines, [&](int line, int output, Floats values) {
-    values = larger(values, splat(std::numeric_limits<float>::lowest()));
-    store(scores.of(line) + output, values);
-    top = output % kGroup ? larger(top, values) : values;
-    if (output % kGroup == kGroup - kLanes) scores.maxima_of(line)[output / kGroup] = largest(top);
+  product.run(crew, bytes, lines, [&](int line, int output, Floats values) {
+    float* to = scores.of(line) + output;
+    store(to, larger(values, splat(std::numeric_limits<float>::lowest())));
+    if (output % kGroup == kGroup - kLanes)
+      scores.maxima_of(line)[output / kGroup] = largest_of(to + kLanes - kGroup, kGroup);
   });
 }
 

@@ -58,7 +58,7 @@ void Network::read(const float* x, int lines, const Norm& norm, bool normed, con
 // Adds a sublayer's last product to the residual stream.
 void Network::add(const Product& product, const uint8_t* bytes, int lines, const Norm& norm, bool pre_norm,
                   float* x) const {
-  product.run(bytes, lines, [&](int line, int output, Floats values) {
+  product.run(crew_, bytes, lines, [&](int line, int output, Floats values) {
     float* to = x + size_t(line) * stride_ + output;
     store(to, load(to) + values);
   });
@@ -75,7 +75,7 @@ void Network::feed_forward(const FeedForward& layer, int lines, bool pre_norm, i
   uint8_t* inner_bytes = space.inner.get(size_t(lines) * inner);
   const Floats inverse = splat(1 / layer.inner.step), least = splat(-layer.inner.zero);
   const Floats most = splat(255 - layer.inner.zero);
-  layer.fc1.run(bytes, lines, [&](int line, int output, Floats values) {
+  layer.fc1.run(crew_, bytes, lines, [&](int line, int output, Floats values) {
     values = activation == kRelu ? larger(values, Floats{}) : activation == kGelu ? gelu(values) : swish(values);
     layer.inner.put(values, inverse, least, most, inner_bytes + size_t(line) * inner + output);
   });
@@ -103,7 +103,7 @@ void Network::encode(const int64_t* ids, const int64_t* lengths, int count, Row*
     read(x, lines, layer.self.norm, pre_norm, layer.self.reads, bytes, space);
     const int span = layer.self.in.padded_outputs();
     float* wide = space.wide.get(size_t(lines) * span);
-    layer.self.in.write(bytes, lines, wide);
+    layer.self.in.write(crew_, bytes, lines, wide);
     for (int row = 0, begin = 0; row < count; begin += int(lengths[row++])) {
       const int length = int(lengths[row]);
       const float* from = wide + size_t(begin) * span;
@@ -120,7 +120,7 @@ void Network::encode(const int64_t* ids, const int64_t* lengths, int count, Row*
   read(x, lines, encoder_norm_, shape_.encoder_final_norm, reads_memory_, bytes, space);
   const int layers = int(decoder_.size() + drafter_.size()), span = memory_.padded_outputs();
   float* wide = space.wide.get(size_t(lines) * span);
-  memory_.write(bytes, lines, wide);
+  memory_.write(crew_, bytes, lines, wide);
   std::vector<std::unique_ptr<Row>> made;
   for (int row = 0, begin = 0; row < count; begin += int(lengths[row++])) {
     const int length = int(lengths[row]);
@@ -143,7 +143,7 @@ void Network::decoder_layer(const DecoderLayer& layer, int index, const std::vec
   read(x, all, layer.self.norm, pre_norm, layer.self.reads, bytes, space);
   int span = layer.self.in.padded_outputs();
   float* wide = space.wide.get(size_t(all) * span);
-  layer.self.in.write(bytes, all, wide);
+  layer.self.in.write(crew_, bytes, all, wide);
   space.readings.clear();
   for (const Line& line : lines) space.readings.push_back({&line.row->layers[index], line.visible});
   const auto attend_from = [&](int begin, int end) {
@@ -164,7 +164,7 @@ void Network::decoder_layer(const DecoderLayer& layer, int index, const std::vec
 
   read(kept_x, kept, layer.cross.norm, pre_norm, layer.cross.reads, bytes, space);
   span = layer.cross.in.padded_outputs();
-  layer.cross.in.write(bytes, kept, wide);
+  layer.cross.in.write(crew_, bytes, kept, wide);
   space.readings.clear();
   for (int line = first; line < all; ++line) {
     const Source& source = *lines[line].row->source;
@@ -200,13 +200,13 @@ void Network::read_window(Row* const* rows, const int64_t* lengths, int count, c
   if (drafts) {
     const int span = prefix_.padded_outputs();
     float* wide = space.wide.get(size_t(total) * span);
-    prefix_.write(bytes, total, wide);
+    prefix_.write(crew_, bytes, total, wide);
     for (int row = 0; row < count; ++row)
       for (int index = 0; index < int(drafter_.size()); ++index)
         rows[row]->layers[layers + index].write(
             int(lengths[row]), window, wide + size_t(row) * window * span + size_t(2 * index) * width, span, width);
   }
-  score_outputs(output_.product, bytes, total, space.scores);
+  score_outputs(output_.product, crew_, bytes, total, space.scores);
 }
 
 // The best `beta` tokens behind the window's `line`.
@@ -246,8 +246,8 @@ void Network::drafted(Row* const* rows, const int64_t* lengths, int count, const
                   kRelu, x, space);
   uint8_t* bytes = space.bytes.get(size_t(total) * stride_);
   read(x + size_t(count) * stride_, lines, drafter_norm_, true, reads_gate_, bytes, space);
-  gate_.write(bytes, lines, gates);
-  score_outputs(draft_output_.product, bytes, lines, space.scores);
+  gate_.write(crew_, bytes, lines, gates);
+  score_outputs(draft_output_.product, crew_, bytes, lines, space.scores);
 }
 
 }  // namespace specmt

@@ -156,8 +156,11 @@ struct Workspace {
 
 class Network {
  public:
-  // Throws std::out_of_range where a tensor is missing.
-  Network(const Architecture& architecture, const Tensors& tensors);
+  // Throws std::out_of_range where a tensor is missing. `threads`: at most so many work for one caller.
+  Network(const Architecture& architecture, const Tensors& tensors, int threads);
+
+  // Callers of what follows are in a call of its crew.
+  Crew& crew() const { return crew_; }
 
   // A row for each of `count` sources, whose ids lie one behind the other; the caller deletes it.
   void encode(const int64_t* ids, const int64_t* lengths, int count, Row** rows) const;
@@ -222,6 +225,7 @@ class Network {
   Quantiser reads_memory_, reads_states_, reads_gate_;
   Product memory_, prefix_, gate_;
   Output output_, draft_output_;
+  mutable Crew crew_;
 };
 
 // The buffers of this thread.

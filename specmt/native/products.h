@@ -17,6 +17,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "crew.h"
 #include "vectors.h"
 
 #if defined(__AVX2__)
@@ -50,6 +51,8 @@ constexpr int kFewestTiled = 7;  // lines; for fewer, vectors are as fast
 #endif
 
 constexpr int kAhead = 1024;  // bytes of weights that are asked for early: a product of one line waits for them
+
+constexpr size_t kShared = 1 << 17;  // products of two numbers from which on helpers take part
 
 constexpr int kMostInputs = 32896;  // 2^31 / (2 * 255 * 128)
 
@@ -138,24 +141,21 @@ class Product {
   int padded_outputs() const { return groups_ * kGroup; }
   int depth() const { return depth_; }
 
-  // For each of `lines` (each `depth` bytes) and each part of 16 outputs, calls finish(line, first output, values).
+  // For each of `lines` (each `depth` bytes) and each part of 16 outputs, calls finish(line, first output, values):
+  // in order of outputs within a group, but for several groups at a time.
   template <class Finish>
-  void run(const uint8_t* activations, int lines, const Finish& finish) const {
+  void run(Crew& crew, const uint8_t* activations, int lines, const Finish& finish) const {
 #ifdef SPECMT_TILES
-    if (lines >= kFewestTiled) return run_tiled(activations, lines, finish);
+    if (lines >= kFewestTiled)
+      return share(crew, lines, [&](int begin, int end) { run_tiled(activations, lines, begin, end, finish); });
 #endif
-    const int tiles = (lines + kTile - 1) / kTile;
     const Activation* read = readable(activations, size_t(lines) * depth_);
-    for (int group = 0; group < groups_; ++group)
-      for (int tile = 0; tile < tiles; ++tile) {
-        const int begin = int(int64_t(lines) * tile / tiles), end = int(int64_t(lines) * (tile + 1) / tiles);
-        run_tile(read, begin, end - begin, group, finish);
-      }
+    share(crew, lines, [&](int begin, int end) { run_groups(read, lines, begin, end, finish); });
   }
 
   // The products of `lines`, `padded_outputs` floats each.
-  void write(const uint8_t* activations, int lines, float* to) const {
-    run(activations, lines,
+  void write(Crew& crew, const uint8_t* activations, int lines, float* to) const {
+    run(crew, activations, lines,
         [&](int line, int output, Floats values) { store(to + size_t(line) * padded_outputs() + output, values); });
   }
 
@@ -187,6 +187,23 @@ class Product {
     scales_[output] = matrix.scales[row] * quantiser.step;
     corrections_[output] = -int32_t(quantiser.zero) * total;
     biases_[output] = matrix.bias ? matrix.bias[row] : 0;
+  }
+
+  // What is done to all groups, with the crew's help where it is much.
+  template <class Work>
+  void share(Crew& crew, int lines, const Work& work) const {
+    if (size_t(lines) * groups_ * kGroup * depth_ < kShared) return work(0, groups_);
+    crew.share(groups_, 1, work);
+  }
+
+  template <class Finish>
+  void run_groups(const Activation* activations, int lines, int begin, int end, const Finish& finish) const {
+    const int tiles = (lines + kTile - 1) / kTile;
+    for (int group = begin; group < end; ++group)
+      for (int tile = 0; tile < tiles; ++tile) {
+        const int first = int(int64_t(lines) * tile / tiles), last = int(int64_t(lines) * (tile + 1) / tiles);
+        run_tile(activations, first, last - first, group, finish);
+      }
   }
 
   template <class Finish>
@@ -232,16 +249,16 @@ class Product {
 #ifdef SPECMT_TILES
   // All tiles have as many lines: the last begins early.
   template <class Finish>
-  void run_tiled(const uint8_t* activations, int lines, const Finish& finish) const {
+  void run_tiled(const uint8_t* activations, int lines, int begin, int end, const Finish& finish) const {
     const int tiles = (lines + kTiledLines - 1) / kTiledLines, height = (lines + tiles - 1) / tiles;
     shape_tiles(height);
     alignas(64) Ints sums[kTiledLines][kParts];
-    for (int group = 0; group < groups_; ++group)
-      for (int begin = 0; begin < lines; begin += height) {
-        const int first = std::min(begin, lines - height);
+    for (int group = begin; group < end; ++group)
+      for (int line = 0; line < lines;) {
+        const int first = std::min(line, lines - height);
         add_up_tiled(activations + size_t(first) * depth_, weights_.get() + size_t(group) * kGroup * depth_,
                      corrections_.get() + group * kGroup, sums);
-        for (int line = begin; line < first + height; ++line) finish_line(sums[line - first], line, group, finish);
+        for (; line < first + height; ++line) finish_line(sums[line - first], line, group, finish);
       }
   }
 

@@ -1,0 +1,179 @@
+// How a caller and its helpers share a job: each begins with a part of its own, always the same, so that what it reads
+// stays in its caches; who is done early takes of the others' parts. Nobody waits for a helper that has not begun.
+#include "crew.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "products.h"
+
+namespace specmt {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+
+constexpr auto kAwake = microseconds(200);     // that a helper looks out for the next job before it sleeps
+constexpr auto kLate = microseconds(100);      // that the caller waits before it takes a helper for held up
+constexpr auto kAlone = microseconds(10'000);  // without help after a helper was late, or another caller was there
+constexpr int kLooks = 64;                     // between looks at the clock
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Waits until `ready` says so, for `most` at the longest; whether it did.
+template <class Ready>
+bool look_out(const Ready& ready, Clock::duration most) {
+  const Clock::time_point end = Clock::now() + most;
+  do {
+    for (int look = 0; look < kLooks; ++look) {
+      if (ready()) return true;
+      pause();
+    }
+  } while (Clock::now() < end);
+  return false;
+}
+
+// How many forks lie between the process that loaded this and the present one, to which helpers do not come along.
+std::atomic<int> forks{0};
+[[maybe_unused]] const int counted = pthread_atfork(nullptr, nullptr, [] { ++forks; });
+
+}  // namespace
+
+struct Crew::State {
+  struct alignas(64) Part {
+    std::atomic<int> next{0};
+    int end = 0;
+  };
+
+  const int born = forks;
+  std::vector<Part> parts;  // of the job: the caller's, then a helper's each
+  Job job{};
+  alignas(64) std::atomic<uint64_t> round{0};  // odd: there is a job
+  alignas(64) std::atomic<int> inside{0};      // helpers that may be at it
+  alignas(64) std::atomic<int> callers{0};
+  std::atomic<Clock::rep> alone_until{0};  // 0: not alone
+
+  std::mutex mutex;  // of what follows
+  std::condition_variable wanted;
+  std::atomic<int> sleeping{0};
+  uint64_t calls = 0;
+  bool ended = false;
+
+  explicit State(int members) : parts(members) {}
+
+  void leave_alone() { alone_until = (Clock::now() + kAlone).time_since_epoch().count(); }
+
+  bool is_left_alone() {
+    const Clock::rep until = alone_until;
+    if (!until) return false;
+    if (Clock::now().time_since_epoch().count() < until) return true;
+    alone_until = 0;
+    return false;
+  }
+
+  void work(int member) {
+    const int members = int(parts.size());
+    for (int i = 0; i < members; ++i) {
+      Part& part = parts[(member + i) % members];
+      for (int begin; (begin = part.next.fetch_add(job.grain)) < part.end;)
+        job.run(job.work, begin, std::min(begin + job.grain, part.end));
+    }
+  }
+
+  void help(int member) {
+    uint64_t done = 0;
+    const auto is_new = [&] { return round.load() % 2 && round.load() != done; };
+    while (look_out(is_new, kAwake) || sleep()) {
+      const uint64_t current = round.load();
+      ++inside;
+      if (current % 2 && round.load() == current) work(member);
+      --inside;
+      done = current;
+    }
+  }
+
+  // Until there is a call; false: until the end.
+  bool sleep() {
+    leave_tiles();
+    std::unique_lock<std::mutex> lock(mutex);
+    const uint64_t before = calls;
+    ++sleeping;
+    wanted.wait(lock, [&] { return ended || calls != before; });
+    --sleeping;
+    return !ended;
+  }
+
+  void wake(bool end) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      ++calls;
+      ended |= end;
+    }
+    wanted.notify_all();
+  }
+};
+
+// Helpers are detached, and keep the state: after a fork nobody could wait for them.
+Crew::Crew(int helpers) {
+  if (helpers < 1) return;
+  state_ = std::make_shared<State>(helpers + 1);
+  sigset_t all, before;  // signals are for the threads that were there
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    for (int member = 1; member <= helpers; ++member)
+      std::thread([state = state_, member] { state->help(member); }).detach();
+  } catch (const std::system_error&) {  // the callers do what the others would have done
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Crew::~Crew() {
+  if (state_ && state_->born == forks) state_->wake(true);
+}
+
+void Crew::enter() {
+  if (state_ && state_->callers++) state_->leave_alone();
+}
+
+void Crew::leave() {
+  if (state_) --state_->callers;
+}
+
+bool Crew::helps() const { return state_ && state_->callers == 1 && state_->born == forks && !state_->is_left_alone(); }
+
+void Crew::perform(const Job& job) {
+  State& state = *state_;
+  if (state.sleeping) state.wake(false);
+  state.job = job;
+  const int members = int(state.parts.size());
+  for (int member = 0; member < members; ++member) {
+    state.parts[member].next = int(int64_t(job.count) * member / members);
+    state.parts[member].end = int(int64_t(job.count) * (member + 1) / members);
+  }
+  ++state.round;
+  state.work(0);
+  ++state.round;
+  const auto is_done = [&] { return state.inside == 0; };
+  if (look_out(is_done, kLate)) return;
+  state.leave_alone();
+  while (!is_done()) std::this_thread::yield();
+}
+
+}  // namespace specmt
