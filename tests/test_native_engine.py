@@ -235,6 +235,25 @@ def test_processors_without_the_newest_instructions_compute_the_same_bits(
     assert texts[0] == texts[1]
 
 
+@pytest.mark.parametrize("level", LEVELS[1:])
+def test_activations_that_fill_or_leave_their_ranges_are_multiplied_exactly(
+    folder: Path, tmp_path: Path, level: str
+) -> None:
+    if level not in runnable():
+        pytest.skip(f"this processor cannot run the build for {level}")
+    shutil.copy(folder / "model.safetensors", tmp_path)
+    for share in (0.5, 0.05):
+        ranges = json.loads((folder / "ranges.json").read_text())
+        narrower = {name: [low * share, high * share] for name, (low, high) in ranges.items()}
+        (tmp_path / "ranges.json").write_text(json.dumps(narrower))
+        found = []
+        for engine in (NativeEngine(ARCHITECTURE, tmp_path, "any"), NativeEngine(ARCHITECTURE, tmp_path, level)):
+            rows = engine.encode(sentences([3, 17, 40]))
+            found.append(engine.verify(rows, np.array([[2, 9, 8, 7, 6]] * 3), beta=4))
+        assert np.array_equal(found[0].ids, found[1].ids)
+        assert np.array_equal(found[0].log_probs, found[1].log_probs)
+
+
 def test_beams_are_the_same_alone_and_among_others(folder: Path) -> None:
     engine = NativeEngine(ARCHITECTURE, folder)
     requests = [Request(index, source, 20) for index, source in enumerate(sentences([5, 9, 14, 3]))]

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "products.h"
+#include "dots.h"
 
 namespace specmt {
 
