@@ -23,10 +23,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-constexpr auto kAwake = microseconds(200);     // that a helper looks out for the next job before it sleeps
-constexpr auto kLate = microseconds(100);      // that the caller waits before it takes a helper for held up
-constexpr auto kAlone = microseconds(10'000);  // without help after a helper was late, or another caller was there
-constexpr int kLooks = 64;                     // between looks at the clock
+constexpr auto kAwake = microseconds(200);       // that a helper looks out for the next job before it sleeps
+constexpr auto kLate = microseconds(100);        // that the caller waits before it takes a helper for held up
+constexpr auto kAmong = microseconds(10'000);    // without help after another caller was there
+constexpr auto kShy = microseconds(1'000);       // without help after it was of no use; twice that the next time, …
+constexpr auto kShyest = microseconds(500'000);  // … up to this: on a busy machine
+constexpr int kTrial = 64;                       // jobs over which one sees of how much use it is
+constexpr int kLooks = 64;                       // between looks at the clock
 
 void pause() {
 #if defined(__x86_64__)
@@ -64,8 +67,11 @@ struct Crew::State {
   const int born = forks;
   std::vector<Part> parts;  // of the job: the caller's, then a helper's each
   Job job{};
+  Clock::duration shy = kShy;
+  int tried = 0;                               // jobs since the trial began
   alignas(64) std::atomic<uint64_t> round{0};  // odd: there is a job
   alignas(64) std::atomic<int> inside{0};      // helpers that may be at it
+  std::atomic<int> helped{0};                  // how often a helper had a piece of one of them
   alignas(64) std::atomic<int> callers{0};
   std::atomic<Clock::rep> alone_until{0};  // 0: not alone
 
@@ -77,7 +83,7 @@ struct Crew::State {
 
   explicit State(int members) : parts(members) {}
 
-  void leave_alone() { alone_until = (Clock::now() + kAlone).time_since_epoch().count(); }
+  void leave_alone(Clock::duration pause) { alone_until = (Clock::now() + pause).time_since_epoch().count(); }
 
   bool is_left_alone() {
     const Clock::rep until = alone_until;
@@ -87,13 +93,28 @@ struct Crew::State {
     return false;
   }
 
-  void work(int member) {
+  // Of no use are helpers for whom the processor has no time: they are late, or come when all is done.
+  void judge(bool late) {
+    if (!late && ++tried < kTrial) return;
+    if (late || 2 * helped < kTrial) {
+      leave_alone(shy);
+      shy = std::min<Clock::duration>(2 * shy, kShyest);
+    } else {
+      shy = std::max<Clock::duration>(shy / 2, kShy);
+    }
+    tried = helped = 0;
+  }
+
+  // Whether there was something left to do.
+  bool work(int member) {
     const int members = int(parts.size());
+    bool did = false;
     for (int i = 0; i < members; ++i) {
       Part& part = parts[(member + i) % members];
-      for (int begin; (begin = part.next.fetch_add(job.grain)) < part.end;)
+      for (int begin; (begin = part.next.fetch_add(job.grain)) < part.end; did = true)
         job.run(job.work, begin, std::min(begin + job.grain, part.end));
     }
+    return did;
   }
 
   void help(int member) {
@@ -102,7 +123,7 @@ struct Crew::State {
     while (look_out(is_new, kAwake) || sleep()) {
       const uint64_t current = round.load();
       ++inside;
-      if (current % 2 && round.load() == current) work(member);
+      if (current % 2 && round.load() == current && work(member)) ++helped;
       --inside;
       done = current;
     }
@@ -115,7 +136,6 @@ struct Crew::State {
     const uint64_t before = calls;
     ++sleeping;
     wanted.wait(lock, [&] { return ended || calls != before; });
-    --sleeping;
     return !ended;
   }
 
@@ -149,7 +169,7 @@ Crew::~Crew() {
 }
 
 void Crew::enter() {
-  if (state_ && state_->callers++) state_->leave_alone();
+  if (state_ && state_->callers++) state_->leave_alone(kAmong);
 }
 
 void Crew::leave() {
@@ -160,7 +180,7 @@ bool Crew::helps() const { return state_ && state_->callers == 1 && state_->born
 
 void Crew::perform(const Job& job) {
   State& state = *state_;
-  if (state.sleeping) state.wake(false);
+  if (state.sleeping && state.sleeping.exchange(0)) state.wake(false);
   state.job = job;
   const int members = int(state.parts.size());
   for (int member = 0; member < members; ++member) {
@@ -171,9 +191,9 @@ void Crew::perform(const Job& job) {
   state.work(0);
   ++state.round;
   const auto is_done = [&] { return state.inside == 0; };
-  if (look_out(is_done, kLate)) return;
-  state.leave_alone();
-  while (!is_done()) std::this_thread::yield();
+  const bool late = !look_out(is_done, kLate);
+  while (late && !is_done()) std::this_thread::yield();
+  state.judge(late);
 }
 
 }  // namespace specmt
