@@ -26,7 +26,7 @@ from specmt.architecture import Architecture
 from specmt.bundle import WEIGHTS, load_bundle
 from specmt.decoding import Greedy, Hypothesis, Iteration, Request, Speculative, Strategy, decode
 from specmt.engines import native_engine
-from specmt.engines.native_engine import NativeEngine, _Row, read_ranges, waits_for_weights
+from specmt.engines.native_engine import NativeEngine, _Row, read_ranges
 from specmt.engines.native_library import LEVELS, runnable
 from specmt.errors import BundleError, EngineError
 from specmt.tensors import ids_name, scale_name
@@ -312,9 +312,8 @@ def test_a_row_that_a_signal_left_half_made_is_dropped_without_a_word(monkeypatc
     assert said == []
 
 
-@pytest.mark.parametrize(
-    ("width", "build", "waits"), [(256, "avx2", False), (256, "avx512", True), (512, "avx2", True)]
-)
-def test_drafts_are_for_steps_that_wait_for_their_weights(width: int, build: str, waits: bool) -> None:
-    shape = Architecture(8032, width, width // 64, 4 * width, 6, 3, 1, 10, 64, target_vocabulary_size=5696)
-    assert waits_for_weights(shape, build) is waits
+@pytest.mark.parametrize(("level", "rows"), [("any", 0), ("avx2", 0), ("avx512", 1), ("amx", 1)])
+def test_drafts_are_for_processors_that_multiply_fast(folder: Path, level: str, rows: int) -> None:
+    if level not in runnable():
+        pytest.skip(f"this processor cannot run the build for {level}")
+    assert NativeEngine(ARCHITECTURE, folder, level).speculated_rows == rows

@@ -32,8 +32,6 @@ _READ_LATER = (
     *(f"drafter.{name}" for name in ("slots.", "bigram_left.", "bigram_right.", "output.ids")),
 )
 """How the tensors begin that the library reads where they are (`Tensors` in `network.h`); it packs the others."""
-_CACHED_BYTES = 8 << 20
-"""More than that is no longer in a core's own caches from one step to the next."""
 _MOST_HANDS = 4
 """Threads that work for one caller, at most: more wait for one another longer than they work."""
 _ENCODED_TOKENS = 4096
@@ -76,15 +74,6 @@ class NativeRows:
         import numpy as np
 
         return np.array(self.counts, dtype=np.int64)
-
-
-def waits_for_weights(architecture: Architecture, build: str) -> bool:
-    """Whether a step of one row takes as long as its weights take to come from memory (docs/engines.md)."""
-    width = architecture.width
-    layer = 6 * width**2 + 2 * width * architecture.feed_forward_width
-    tokens = architecture.target_vocabulary_size or architecture.vocabulary_size
-    step = architecture.decoder_layers * layer + tokens * width
-    return build in WAITING_FOR_WEIGHTS or step > _CACHED_BYTES
 
 
 class NativeEngine:
@@ -153,8 +142,8 @@ class NativeEngine:
 
     @property
     def speculated_rows(self) -> int:
-        """One where a step waits for its weights: what is drafted in vain costs as much as what is not. Else none."""
-        return int(waits_for_weights(self.architecture, self._build))
+        """One where products are fast, so that a step waits for its weights and a draft costs little more; else none."""
+        return int(self._build in WAITING_FOR_WEIGHTS)
 
     @property
     def strict_draft_length(self) -> int:

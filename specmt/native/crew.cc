@@ -78,7 +78,7 @@ struct Crew::State {
   std::mutex mutex;  // of what follows
   std::condition_variable wanted;
   std::atomic<int> sleeping{0};
-  uint64_t calls = 0;
+  uint64_t wakes = 0;
   bool ended = false;
 
   explicit State(int members) : parts(members) {}
@@ -105,7 +105,7 @@ struct Crew::State {
     tried = helped = 0;
   }
 
-  // Whether there was something left to do.
+  // Does pieces until there are none left; whether there were any.
   bool work(int member) {
     const int members = int(parts.size());
     bool did = false;
@@ -129,20 +129,20 @@ struct Crew::State {
     }
   }
 
-  // Until there is a call; false: until the end.
+  // Until there is a job; false: until the end.
   bool sleep() {
     leave_tiles();
     std::unique_lock<std::mutex> lock(mutex);
-    const uint64_t before = calls;
+    const uint64_t before = wakes;
     ++sleeping;
-    wanted.wait(lock, [&] { return ended || calls != before; });
+    wanted.wait(lock, [&] { return ended || wakes != before; });
     return !ended;
   }
 
   void wake(bool end) {
     {
       const std::lock_guard<std::mutex> lock(mutex);
-      ++calls;
+      ++wakes;
       ended |= end;
     }
     wanted.notify_all();

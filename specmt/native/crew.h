@@ -1,8 +1,8 @@
 // Threads that lend a hand to a lone caller.
 //
 // Several threads may be in calls at once, a sentence's or a batch's each; then every one does its own work. Where only
-// one is, large pieces of its work are shared out: that halves the time of the arithmetic, and more than that the wait
-// for weights, because each core keeps its own share of them in its caches.
+// one is, what is much of its work is shared out: a helper halves the time of the arithmetic, and does more for the
+// wait for weights, because each core keeps its own share of them in its caches.
 #pragma once
 
 #include <atomic>
