@@ -27,10 +27,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits for a pair to be trained is slow."""
+    """What waits for a pair to be trained is slow, and files with slow tests come first, so that none is waited for."""
     for item in items:
         if isinstance(item, pytest.Function) and {"trained_clone", "run_folder"} & set(item.fixturenames):
             item.add_marker("slow")
+    late = {item.path for item in items} - {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path in late)
 
 
 @pytest.fixture(scope="session", autouse=True)
