@@ -142,7 +142,7 @@ class NativeEngine:
 
     @property
     def speculated_rows(self) -> int:
-        """One where products are fast, so that a step waits for its weights and a draft costs little more; else none."""
+        """One where products are fast: a step waits for its weights, and a draft costs little more. Else none."""
         return int(self._build in WAITING_FOR_WEIGHTS)
 
     @property
