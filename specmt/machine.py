@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import re
@@ -27,11 +28,21 @@ def name_of(cpuinfo: str) -> str:
     return f"{name[1]} (family {family[1]}, model {model[1]})" if family and model else name[1]
 
 
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def usable_cores(control_groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Cores that this process may use: those it may run on, in a container as many of them as it is granted."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, _granted(control_groups) or cores))
+
+
+def _granted(control_groups: Path) -> int | None:
+    """How many cores' time Linux grants to a container, rounded up; None: no limit. Both versions' files are read."""
+    for files in (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]):
+        try:
+            quota, period = " ".join((control_groups / file).read_text(encoding="ascii") for file in files).split()
+            return None if quota in ("max", "-1") else math.ceil(int(quota) / int(period))
+        except (OSError, ValueError, ZeroDivisionError):  # not there, or something else
+            continue
+    return None
 
 
 def package_version(name: str) -> str | None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from specmt.machine import name_of
+import os
+from pathlib import Path
+
+import pytest
+
+from specmt.machine import name_of, usable_cores
 
 CPUINFO = """processor\t: 0
 vendor_id\t: AuthenticAMD
@@ -24,3 +29,27 @@ def test_a_processor_is_named_with_its_family_and_model() -> None:
 def test_what_is_not_there_is_left_out() -> None:
     assert name_of("model name : A processor\n") == "A processor"
     assert name_of("processor : 0\nBogoMIPS : 50.00\n") == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="Linux's limits")
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({}, 8),
+        ({"cpu.max": "max 100000\n"}, 8),
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "5000 100000\n"}, 1),
+        ({"cpu.max": "9900000 100000\n"}, 8),
+        ({"cpu.max": "a b c"}, 8),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 8),
+        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+    ],
+)
+def test_a_container_uses_the_cores_that_it_is_granted(
+    files: dict[str, str], cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8))
+    (tmp_path / "cpu").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert usable_cores(tmp_path) == cores
