@@ -33,7 +33,7 @@ _READ_LATER = (
 )
 """How the tensors begin that the library reads where they are (`Tensors` in `network.h`); it packs the others."""
 _MOST_HANDS = 4
-"""Threads that work for one caller, at most: more wait for one another longer than they work."""
+"""Threads that work for one caller, at most: it is not known what more of them would gain."""
 _ENCODED_TOKENS = 4096
 """Source tokens that are encoded in one pass, unless a sentence has more: the memory that it needs is kept."""
 

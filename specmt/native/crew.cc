@@ -111,8 +111,7 @@ struct Crew::State {
     bool did = false;
     for (int i = 0; i < members; ++i) {
       Part& part = parts[(member + i) % members];
-      for (int begin; (begin = part.next.fetch_add(job.grain)) < part.end; did = true)
-        job.run(job.work, begin, std::min(begin + job.grain, part.end));
+      for (int place; (place = part.next++) < part.end; did = true) job.run(job.work, place, place + 1);
     }
     return did;
   }

@@ -14,7 +14,7 @@ namespace specmt {
 struct Job {
   void (*run)(const void* work, int begin, int end);
   const void* work;
-  int count, grain;
+  int count;
 };
 
 class Crew {
@@ -37,12 +37,11 @@ class Crew {
     Crew& crew_;
   };
 
-  // Does [0, count) by calls of work(begin, end); if helpers take part, of `grain` each. To be called in a call.
+  // Does [0, count) by calls of work(begin, end), one by one if helpers take part. To be called in a call.
   template <class Work>
-  void share(int count, int grain, const Work& work) {
+  void share(int count, const Work& work) {
     if (!helps()) return work(0, count);
-    perform(
-        {[](const void* of, int begin, int end) { (*static_cast<const Work*>(of))(begin, end); }, &work, count, grain});
+    perform({[](const void* of, int begin, int end) { (*static_cast<const Work*>(of))(begin, end); }, &work, count});
   }
 
  private:

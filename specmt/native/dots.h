@@ -122,6 +122,13 @@ inline Lines readable(const uint8_t* bytes, int, int, int, int) { return {bytes}
 
 #endif
 
+// Four activations of a line, as instructions take them.
+inline int32_t four_of(const uint8_t* bytes) {
+  int32_t four;
+  std::memcpy(&four, bytes, sizeof four);
+  return four;
+}
+
 #if defined(__AVX512VNNI__) || defined(SPECMT_BYTES_CLIP)
 // Asks for the cache's line at an address, which may lie behind the weights.
 inline void fetch(const int8_t* weights) { _mm_prefetch(reinterpret_cast<const char*>(weights), _MM_HINT_T0); }
@@ -145,9 +152,7 @@ __attribute__((noinline)) void add_up(const uint8_t* bytes, int depth, const int
     for (int part = 0; part < kParts; ++part) columns[part] = _mm512_load_si512(weights + part * 64);
 #pragma GCC unroll 8
     for (int line = 0; line < kLines; ++line) {
-      int32_t four;
-      std::memcpy(&four, bytes + size_t(line) * depth + input, sizeof four);
-      const __m512i spread = _mm512_set1_epi32(four);
+      const __m512i spread = _mm512_set1_epi32(four_of(bytes + size_t(line) * depth + input));
 #pragma GCC unroll 4
       for (int part = 0; part < kParts; ++part)  // the intrinsic would have the compiler copy every total
         asm("vpdpbusd %2, %1, %0" : "+v"(totals[line][part]) : "v"(spread), "v"(columns[part]));
@@ -171,9 +176,7 @@ __attribute__((noinline)) void add_up(const uint8_t* bytes, int depth, const int
       __m256i spread[kLines];
 #pragma GCC unroll 4
       for (int line = 0; line < kLines; ++line) {
-        int32_t four;
-        std::memcpy(&four, bytes + size_t(line) * depth + input, sizeof four);
-        spread[line] = _mm256_set1_epi32(four);
+        spread[line] = _mm256_set1_epi32(four_of(bytes + size_t(line) * depth + input));
       }
 #pragma GCC unroll 4
       for (int part = 0; part < kParts; ++part) {
@@ -202,9 +205,7 @@ __attribute__((noinline)) void add_up(const uint8_t* bytes, int depth, const int
       fetch(weights + kAhead);
 #pragma GCC unroll 4
       for (int line = 0; line < kLines; ++line) {
-        int32_t four;
-        std::memcpy(&four, bytes + size_t(line) * depth + input, sizeof four);
-        const __m256i spread = _mm256_set1_epi32(four);
+        const __m256i spread = _mm256_set1_epi32(four_of(bytes + size_t(line) * depth + input));
 #pragma GCC unroll 2
         for (int half = 0; half < 2; ++half) {
           const __m256i column = _mm256_load_si256(reinterpret_cast<const __m256i*>(weights + half * 32));

@@ -146,7 +146,7 @@ class Product {
   template <class Work>
   void share(Crew& crew, int lines, const Work& work) const {
     if (size_t(lines) * groups_ * kGroup * depth_ < kShared) return work(0, groups_);
-    crew.share(groups_, 1, work);
+    crew.share(groups_, work);
   }
 
   template <class Finish>
