@@ -77,7 +77,7 @@ struct Quantiser {
     std::fill(to + count, to + padded, 0);
   }
 
-  void put(Floats values, Floats inverse, Floats least, Floats most, uint8_t* to) const {
+  SPECMT_INLINE void put(Floats values, Floats inverse, Floats least, Floats most, uint8_t* to) const {
     store_bytes(to, whole(larger(smaller(values * inverse, most), least)) + int(zero));
   }
 };
@@ -198,7 +198,7 @@ class Product {
   }
 
   template <class Finish>
-  void finish_line(const Ints (&sums)[kParts], int line, int group, const Finish& finish) const {
+  SPECMT_INLINE void finish_line(const Ints (&sums)[kParts], int line, int group, const Finish& finish) const {
     for (int part = 0; part < kParts; ++part) {
       const int output = group * kGroup + part * kLanes;
       finish(line, output, floats(sums[part]) * load(scales_.get() + output) + load(biases_.get() + output));

@@ -12,6 +12,9 @@
 
 namespace specmt {
 
+// Vectors that are handed over in memory cost more than what is done with them.
+#define SPECMT_INLINE __attribute__((always_inline)) inline
+
 constexpr int kLanes = 16;
 
 // The widest vectors that the processor has: compilers take wider ones apart lane by lane.
@@ -39,32 +42,32 @@ using Ints = Lanes<IntPart>;
 
 // `work` of each part, by its number.
 template <class Result, class Work>
-inline Result by_parts(const Work& work) {
+SPECMT_INLINE Result by_parts(const Work& work) {
   Result result;
   for (int i = 0; i < Result::kParts; ++i) result.parts[i] = work(i);
   return result;
 }
 
-inline Floats splat(float value) {
+SPECMT_INLINE Floats splat(float value) {
   return by_parts<Floats>([&](int) { return value - FloatPart{}; });
 }
 
 template <class Part>
-inline Lanes<Part> operator-(Lanes<Part> a) {
+SPECMT_INLINE Lanes<Part> operator-(Lanes<Part> a) {
   return by_parts<Lanes<Part>>([&](int i) { return -a.parts[i]; });
 }
 
 #define SPECMT_OPERATOR(sign)                                                        \
   template <class Part>                                                              \
-  inline Lanes<Part> operator sign(Lanes<Part> a, Lanes<Part> b) {                   \
+  SPECMT_INLINE Lanes<Part> operator sign(Lanes<Part> a, Lanes<Part> b) {            \
     return by_parts<Lanes<Part>>([&](int i) { return a.parts[i] sign b.parts[i]; }); \
   }                                                                                  \
   template <class Part, class One>                                                   \
-  inline Lanes<Part> operator sign(Lanes<Part> a, One b) {                           \
+  SPECMT_INLINE Lanes<Part> operator sign(Lanes<Part> a, One b) {                    \
     return by_parts<Lanes<Part>>([&](int i) { return a.parts[i] sign b; });          \
   }                                                                                  \
   template <class Part, class One>                                                   \
-  inline Lanes<Part> operator sign(One a, Lanes<Part> b) {                           \
+  SPECMT_INLINE Lanes<Part> operator sign(One a, Lanes<Part> b) {                    \
     return by_parts<Lanes<Part>>([&](int i) { return a sign b.parts[i]; });          \
   }
 SPECMT_OPERATOR(+)
@@ -73,9 +76,9 @@ SPECMT_OPERATOR(*)
 SPECMT_OPERATOR(/)
 #undef SPECMT_OPERATOR
 
-inline Floats& operator+=(Floats& a, Floats b) { return a = a + b; }
+SPECMT_INLINE Floats& operator+=(Floats& a, Floats b) { return a = a + b; }
 
-inline Floats load(const float* from) {
+SPECMT_INLINE Floats load(const float* from) {
   return by_parts<Floats>([&](int i) {
     FloatPart part;
     std::memcpy(&part, from + i * kWidest, sizeof part);
@@ -83,26 +86,26 @@ inline Floats load(const float* from) {
   });
 }
 
-inline void store(float* to, Floats values) {
+SPECMT_INLINE void store(float* to, Floats values) {
   for (int i = 0; i < Floats::kParts; ++i) std::memcpy(to + i * kWidest, &values.parts[i], sizeof values.parts[i]);
 }
 
-inline void store(float* to, FourFloats values) { std::memcpy(to, &values, sizeof values); }
+SPECMT_INLINE void store(float* to, FourFloats values) { std::memcpy(to, &values, sizeof values); }
 
 // The same bits as another type.
 template <class To, class From>
-inline To same_bits(From from) {
+SPECMT_INLINE To same_bits(From from) {
   static_assert(sizeof(To) == sizeof(From));
   To to;
   std::memcpy(&to, &from, sizeof to);
   return to;
 }
 
-inline Floats floats(Ints values) {
+SPECMT_INLINE Floats floats(Ints values) {
   return by_parts<Floats>([&](int i) { return __builtin_convertvector(values.parts[i], FloatPart); });
 }
 
-inline Ints integers(const int8_t* from) {
+SPECMT_INLINE Ints integers(const int8_t* from) {
   return by_parts<Ints>([&](int i) {
 #if defined(__AVX512F__)
     return IntPart(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
@@ -116,7 +119,7 @@ inline Ints integers(const int8_t* from) {
 }
 
 // The lowest bytes of integers.
-inline void store_bytes(uint8_t* to, Ints values) {
+SPECMT_INLINE void store_bytes(uint8_t* to, Ints values) {
 #if defined(__AVX512F__)
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(__m512i(values.parts[0])));
 #elif defined(__AVX2__)
@@ -130,15 +133,15 @@ inline void store_bytes(uint8_t* to, Ints values) {
 }
 
 // Of what is no number and another, the other if it stands second.
-inline Floats larger(Floats a, Floats b) {
+SPECMT_INLINE Floats larger(Floats a, Floats b) {
   return by_parts<Floats>([&](int i) { return a.parts[i] > b.parts[i] ? a.parts[i] : b.parts[i]; });
 }
-inline Floats smaller(Floats a, Floats b) {
+SPECMT_INLINE Floats smaller(Floats a, Floats b) {
   return by_parts<Floats>([&](int i) { return a.parts[i] < b.parts[i] ? a.parts[i] : b.parts[i]; });
 }
 
 // The first `count` lanes of `values`, `filling` in the others.
-inline Floats first(Floats values, int count, float filling) {
+SPECMT_INLINE Floats first(Floats values, int count, float filling) {
   alignas(64) static constexpr int32_t kNumbers[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   return by_parts<Floats>([&](int i) {
     IntPart numbers;
@@ -149,7 +152,7 @@ inline Floats first(Floats values, int count, float filling) {
 
 // The four lanes that come of joining halves of the lanes with halves.
 template <class Join>
-inline FourFloats halved(Floats values, const Join& join) {
+SPECMT_INLINE FourFloats halved(Floats values, const Join& join) {
   EightFloats eights[2];
   std::memcpy(eights, &values, sizeof eights);
   const EightFloats eight = join(eights[0], eights[1]);
@@ -159,27 +162,27 @@ inline FourFloats halved(Floats values, const Join& join) {
 }
 
 // The sum of the lanes, halves added to halves.
-inline float sum(Floats values) {
+SPECMT_INLINE float sum(Floats values) {
   const auto four = halved(values, [](const auto& a, const auto& b) { return a + b; });
   return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
-inline float largest(Floats values) {
+SPECMT_INLINE float largest(Floats values) {
   const auto four = halved(values, [](const auto& a, const auto& b) { return a > b ? a : b; });
   return std::max(std::max(four[0], four[2]), std::max(four[1], four[3]));
 }
 
 // To the nearest integer, halves to even, for values of magnitude below 2^22.
-inline Floats rounded(Floats values) {
+SPECMT_INLINE Floats rounded(Floats values) {
   const float shift = 12582912.0f;  // 1.5 * 2^23: behind it no fraction fits
   return (values + shift) - shift;
 }
 
 // The same as integers, of which the lowest 22 bits count.
-inline Ints whole(Floats values) { return same_bits<Ints>(values + 12582912.0f); }
+SPECMT_INLINE Ints whole(Floats values) { return same_bits<Ints>(values + 12582912.0f); }
 
 // e to the power of each lane, to about one unit in the last place; of what is below -87, e^-87.
-__attribute__((always_inline)) inline Floats exponential(Floats x) {
+SPECMT_INLINE Floats exponential(Floats x) {
   x = larger(smaller(x, splat(88.0f)), splat(-87.0f));
   const Floats power = rounded(x * 1.44269504088896341f);
   const Floats rest = (x - power * 0.693359375f) - power * -2.12194440e-4f;
