@@ -9,6 +9,7 @@ constexpr int kTabledPositions = 256;
 // Makes the parts of a network of a bundle's tensors.
 struct Parts {
   const Tensors& tensors;
+  Arena& arena;
   int width, stride;
 
   const Stored& matrix(const std::string& name) const { return tensors.matrices.at(name + ".weight"); }
@@ -40,16 +41,16 @@ struct Parts {
     const Quantiser reads = quantiser(name + ".q_proj"), writes = quantiser(name + ".out_proj");
     std::vector<Stored> in;
     for (const std::string& input : inputs) in.push_back(linear(name + "." + input + "_proj"));
-    return {norm(name + "_layer_norm"), reads, writes, Product(in, reads),
-            Product({linear(name + ".out_proj")}, writes)};
+    return {norm(name + "_layer_norm"), reads, writes, Product(arena, in, reads),
+            Product(arena, {linear(name + ".out_proj")}, writes)};
   }
 
   Attention self_attention(const std::string& layer) const { return attention(layer + ".self_attn", {"q", "k", "v"}); }
 
   FeedForward feed_forward(const std::string& layer) const {
     const Quantiser reads = quantiser(layer + ".fc1"), inner = quantiser(layer + ".fc2");
-    return {norm(layer + ".final_layer_norm"), reads, inner, Product({linear(layer + ".fc1")}, reads),
-            Product({linear(layer + ".fc2")}, inner)};
+    return {norm(layer + ".final_layer_norm"), reads, inner, Product(arena, {linear(layer + ".fc1")}, reads),
+            Product(arena, {linear(layer + ".fc2")}, inner)};
   }
 
   std::vector<DecoderLayer> decoder_layers(const std::string& stack, int64_t count) const {
@@ -73,7 +74,7 @@ struct Parts {
   // Of the matrix `own`, or of `general` where it is not there.
   Output output(const std::string& own, const std::string& general, const Quantiser& reads) const {
     const bool has_own = tensors.matrices.count(own + ".weight") > 0;
-    Output output{reads, Product({linear(has_own ? own : general, own)}, reads, kNone)};
+    Output output{reads, Product(arena, {linear(has_own ? own : general, own)}, reads, kNone)};
     if (tensors.ids.count(own + ".ids")) output.ids = tensors.ids.at(own + ".ids");
     return output;
   }
@@ -87,7 +88,7 @@ struct Parts {
 
 Network::Network(const Architecture& architecture, const Tensors& tensors, int threads)
     : shape_(architecture), stride_(rounded_up(int(architecture.width), kGroup)), crew_(threads - 1) {
-  const Parts parts{tensors, int(shape_.width), stride_};
+  const Parts parts{tensors, arena_, int(shape_.width), stride_};
   for (int64_t i = 0; i < shape_.encoder_layers; ++i) {
     const std::string layer = Parts::layer_name("verifier.encoder", i);
     encoder_.push_back({parts.self_attention(layer), parts.feed_forward(layer)});
@@ -101,7 +102,7 @@ Network::Network(const Architecture& architecture, const Tensors& tensors, int t
   for (const Stored& matrix : parts.keys_and_values("drafter", shape_.drafter_layers, "encoder_attn"))
     memory.push_back(matrix);
   reads_memory_ = parts.quantiser("verifier.decoder.layers.0.encoder_attn.k_proj");
-  memory_ = Product(memory, reads_memory_);
+  memory_ = Product(arena_, memory, reads_memory_);
 
   embeddings_ = parts.matrix("embeddings");
   source_embeddings_ = shape_.source_vocabulary_size ? parts.matrix("source_embeddings") : embeddings_;
@@ -110,8 +111,8 @@ Network::Network(const Architecture& architecture, const Tensors& tensors, int t
   if (shape_.drafter_layers) {
     reads_states_ = parts.quantiser("drafter.layers.0.prefix_attn.k_proj");
     reads_gate_ = parts.quantiser("drafter.bigram_gate");
-    prefix_ = Product(parts.keys_and_values("drafter", shape_.drafter_layers, "prefix_attn"), reads_states_);
-    gate_ = Product({parts.matrix("drafter.bigram_gate")}, reads_gate_);
+    prefix_ = Product(arena_, parts.keys_and_values("drafter", shape_.drafter_layers, "prefix_attn"), reads_states_);
+    gate_ = Product(arena_, {parts.matrix("drafter.bigram_gate")}, reads_gate_);
     draft_output_ = parts.output("drafter.output", general, reads_gate_);
     drafter_norm_ = parts.norm("drafter.layer_norm");
     slots_ = parts.matrix("drafter.slots");

@@ -214,7 +214,8 @@ class Network {
                     int lattice_width, int64_t* tokens, Workspace& space) const;
 
   Architecture shape_;
-  int stride_;  // floats from one line to the next
+  Arena arena_;  // of the products' weights
+  int stride_;   // floats from one line to the next
   float embedding_scale_;
   std::vector<double> frequencies_;  // of sinusoids
   Positions source_positions_, target_positions_;

@@ -5,16 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
-#include <memory>
-#include <new>
 #include <numeric>
 #include <stdexcept>
 #include <vector>
 
 #include "crew.h"
 #include "dots.h"
+#include "memory.h"
 #include "vectors.h"
 
 namespace specmt {
@@ -22,22 +20,6 @@ namespace specmt {
 constexpr size_t kShared = 1 << 17;  // products of two numbers from which on helpers take part
 
 constexpr int kMostInputs = 32896;  // that 32 bits hold, whatever they and the correction are: 2^31 / (2 * 255 * 128)
-
-inline int rounded_up(int count, int step) { return (count + step - 1) / step * step; }
-
-struct Release {
-  void operator()(void* memory) const { std::free(memory); }
-};
-
-// Memory on cache lines, zeroed.
-template <class T>
-std::unique_ptr<T[], Release> aligned(size_t count) {
-  const size_t bytes = (count * sizeof(T) + 63) / 64 * 64;
-  void* memory = std::aligned_alloc(64, std::max<size_t>(bytes, 64));
-  if (!memory) throw std::bad_alloc();
-  std::memset(memory, 0, bytes);
-  return std::unique_ptr<T[], Release>(static_cast<T*>(memory));
-}
 
 // A matrix as it is stored: int8 rows (outputs), a scale per row; bias may be null.
 struct Stored {
@@ -87,8 +69,8 @@ class Product {
  public:
   Product() = default;
 
-  // `filling`: what an output beyond the last comes to.
-  Product(const std::vector<Stored>& matrices, const Quantiser& quantiser, float filling = 0) {
+  // `filling`: what an output beyond the last comes to. The arena outlives it.
+  Product(Arena& arena, const std::vector<Stored>& matrices, const Quantiser& quantiser, float filling = 0) {
     if (matrices.empty()) throw std::invalid_argument("a product of no matrix");
     for (const Stored& matrix : matrices) outputs_ += matrix.outputs;
     if (matrices[0].inputs > kMostInputs) throw std::invalid_argument("a matrix of too many inputs");
@@ -97,11 +79,11 @@ class Product {
     low_ = lowest(quantiser.zero);
     groups_ = rounded_up(outputs_, kGroup) / kGroup;
     const int padded = groups_ * kGroup;
-    weights_ = aligned<int8_t>(size_t(padded) * depth_);
-    scales_ = aligned<float>(padded);
-    biases_ = aligned<float>(padded);
-    corrections_ = aligned<int32_t>(padded);
-    std::fill(biases_.get() + outputs_, biases_.get() + padded, filling);
+    weights_ = arena.take<int8_t>(size_t(padded) * depth_);
+    scales_ = arena.take<float>(padded);
+    biases_ = arena.take<float>(padded);
+    corrections_ = arena.take<int32_t>(padded);
+    std::fill(biases_ + outputs_, biases_ + padded, filling);
     int output = 0;
     for (const Stored& matrix : matrices)
       for (int row = 0; row < matrix.outputs; ++row, ++output) pack(matrix, row, output, quantiser);
@@ -131,7 +113,7 @@ class Product {
  private:
   void pack(const Stored& matrix, int row, int output, const Quantiser& quantiser) {
     const int8_t* from = matrix.integers + size_t(row) * matrix.inputs;
-    int8_t* to = weights_.get() + size_t(output / kOutputs) * kOutputs * depth_ + output % kOutputs * kInputs;
+    int8_t* to = weights_ + size_t(output / kOutputs) * kOutputs * depth_ + output % kOutputs * kInputs;
     int input = 0;
     for (; input + kInputs <= matrix.inputs; input += kInputs, to += kOutputs * kInputs)
       std::memcpy(to, from + input, kInputs);
@@ -186,9 +168,8 @@ class Product {
   template <int kLines, class Finish>
   void run_lines(const Lines& activations, int begin, int group, const Finish& finish) const {
     alignas(64) Ints sums[kLines][kParts];  // Clang forgets what the type says of it
-    const int8_t* weights = weights_.get() + size_t(group) * kGroup * depth_;
-    add_up<kLines>(activations.bytes() + size_t(begin) * depth_, depth_, weights, corrections_.get() + group * kGroup,
-                   sums);
+    const int8_t* weights = weights_ + size_t(group) * kGroup * depth_;
+    add_up<kLines>(activations.bytes() + size_t(begin) * depth_, depth_, weights, corrections_ + group * kGroup, sums);
 #ifdef SPECMT_BYTES_CLIP
     for (int line = 0; line < kLines; ++line)
       for (size_t i = activations.ends[begin + line]; i < activations.ends[begin + line + 1]; ++i)
@@ -201,7 +182,7 @@ class Product {
   SPECMT_INLINE void finish_line(const Ints (&sums)[kParts], int line, int group, const Finish& finish) const {
     for (int part = 0; part < kParts; ++part) {
       const int output = group * kGroup + part * kLanes;
-      finish(line, output, floats(sums[part]) * load(scales_.get() + output) + load(biases_.get() + output));
+      finish(line, output, floats(sums[part]) * load(scales_ + output) + load(biases_ + output));
     }
   }
 
@@ -215,8 +196,8 @@ class Product {
     for (int group = begin; group < end; ++group)
       for (int line = 0; line < lines;) {
         const int first = std::min(line, lines - height);
-        add_up_tiled(activations + size_t(first) * depth_, depth_, weights_.get() + size_t(group) * kGroup * depth_,
-                     corrections_.get() + group * kGroup, sums);
+        add_up_tiled(activations + size_t(first) * depth_, depth_, weights_ + size_t(group) * kGroup * depth_,
+                     corrections_ + group * kGroup, sums);
         for (; line < first + height; ++line) finish_line(sums[line - first], line, group, finish);
       }
   }
@@ -228,10 +209,10 @@ class Product {
   int depth_ = 0;
   int low_ = 0;  // see `lowest`
   int groups_ = 0;
-  std::unique_ptr<int8_t[], Release> weights_;
-  std::unique_ptr<float[], Release> scales_;
-  std::unique_ptr<float[], Release> biases_;
-  std::unique_ptr<int32_t[], Release> corrections_;
+  int8_t* weights_ = nullptr;
+  float* scales_ = nullptr;
+  float* biases_ = nullptr;
+  int32_t* corrections_ = nullptr;
 };
 
 }  // namespace specmt
