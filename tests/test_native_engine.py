@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import safetensors
 from cpu_pair import ARCHITECTURE, FOREIGN, MARIAN, WIDE, Queue, decoded, sentences, write_pair
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from scripted import beams
 
 from specmt import BUNDLED_MODEL
@@ -252,6 +252,30 @@ def test_activations_that_fill_or_leave_their_ranges_are_multiplied_exactly(
             found.append(engine.verify(rows, np.array([[2, 9, 8, 7, 6]] * 3), beta=4))
         assert np.array_equal(found[0].ids, found[1].ids)
         assert np.array_equal(found[0].log_probs, found[1].log_probs)
+
+
+@pytest.mark.parametrize("level", LEVELS[1:])
+@pytest.mark.parametrize("share", [0.3, 0.95])
+def test_weights_whose_products_leave_16_bits_are_multiplied_exactly(tmp_path: Path, level: str, share: float) -> None:
+    if level not in runnable():
+        pytest.skip(f"this processor cannot run the build for {level}")
+    write_pair(tmp_path, WIDE)
+    random = np.random.default_rng(1)
+    tensors = load_file(tmp_path / WEIGHTS)
+    for name, matrix in tensors.items():
+        if matrix.dtype == np.int8 and matrix.ndim == 2:
+            signs = random.choice([-127, 127], (len(matrix), 1)).astype(np.int8)
+            tensors[name] = np.where(random.random(matrix.shape) < share, signs, matrix)
+    save_file(tensors, tmp_path / WEIGHTS)
+    ranges = json.loads((tmp_path / "ranges.json").read_text())
+    narrower = {name: [low * 0.2, high * 0.2] for name, (low, high) in ranges.items()}
+    (tmp_path / "ranges.json").write_text(json.dumps(narrower))
+    found = []
+    for engine in (NativeEngine(WIDE, tmp_path, "any"), NativeEngine(WIDE, tmp_path, level)):
+        rows = engine.encode(sentences([3, 17, 40]))
+        found.append(engine.verify(rows, np.array([[2, 9, 8, 7, 6]] * 3), beta=4))
+    assert np.array_equal(found[0].ids, found[1].ids)
+    assert np.array_equal(found[0].log_probs, found[1].log_probs)
 
 
 def test_beams_are_the_same_alone_and_among_others(folder: Path) -> None:

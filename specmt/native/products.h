@@ -87,6 +87,7 @@ class Product {
     int output = 0;
     for (const Stored& matrix : matrices)
       for (int row = 0; row < matrix.outputs; ++row, ++output) pack(matrix, row, output, quantiser);
+    pairing_.arrange(arena, weights_, groups_, depth_);
   }
 
   int padded_outputs() const { return groups_ * kGroup; }
@@ -169,11 +170,13 @@ class Product {
   void run_lines(const Lines& activations, int begin, int group, const Finish& finish) const {
     alignas(64) Ints sums[kLines][kParts];  // Clang forgets what the type says of it
     const int8_t* weights = weights_ + size_t(group) * kGroup * depth_;
-    add_up<kLines>(activations.bytes() + size_t(begin) * depth_, depth_, weights, corrections_ + group * kGroup, sums);
+    const Order order = pairing_.of(group);
+    add_up<kLines>(activations.bytes() + size_t(begin) * depth_, depth_, weights, order, corrections_ + group * kGroup,
+                   sums);
 #ifdef SPECMT_BYTES_CLIP
     for (int line = 0; line < kLines; ++line)
       for (size_t i = activations.ends[begin + line]; i < activations.ends[begin + line + 1]; ++i)
-        add_beyond(activations.beyond[i], depth_, weights, sums[line]);
+        add_beyond(activations.beyond[i], depth_, weights, order, sums[line]);
 #endif
     for (int line = 0; line < kLines; ++line) finish_line(sums[line], begin + line, group, finish);
   }
@@ -210,6 +213,7 @@ class Product {
   int low_ = 0;  // see `lowest`
   int groups_ = 0;
   int8_t* weights_ = nullptr;
+  Pairing pairing_;
   float* scales_ = nullptr;
   float* biases_ = nullptr;
   int32_t* corrections_ = nullptr;

@@ -1,0 +1,37 @@
+// How a product's weights lie in memory: what each build's processors add at once.
+#pragma once
+
+#include "vectors.h"
+
+#if defined(__AMX_INT8__) && defined(__AVX512VNNI__)
+#define SPECMT_TILES  // the processor's matrix unit
+#endif
+
+#if defined(__AVX2__) && !defined(__AVX512VNNI__) && !defined(__AVXVNNI__)
+#define SPECMT_BYTES_CLIP  // no dot product; what multiplies bytes clips sums of two at 16 bits
+#endif
+
+namespace specmt {
+
+constexpr int kInputs = 4;               // inputs that a dot product adds at once
+constexpr int kGroup = 64;               // outputs of a group
+constexpr int kParts = kGroup / kLanes;  // vectors of outputs of a group
+
+// Of a product: outputs that are computed at a time, and at most for so many lines. Bytes of weights that are asked for
+// early: a product of few lines waits for them.
+#if defined(__AVX512VNNI__)
+constexpr int kOutputs = 64, kTile = 6, kAhead = 1024;
+#elif defined(__AVXVNNI__)
+constexpr int kOutputs = 32, kTile = 3;
+#elif defined(__AVX2__)
+constexpr int kOutputs = 16, kTile = 4, kAhead = 8192;
+#else
+constexpr int kOutputs = 16, kTile = 2;
+#endif
+
+#ifdef SPECMT_TILES
+constexpr int kTiledLines = 16;  // at most, of a tile
+constexpr int kFewestTiled = 7;  // lines; for fewer, vectors are as fast
+#endif
+
+}  // namespace specmt
