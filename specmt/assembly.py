@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TypeAlias
 
+from specmt.capitals import in_capitals_too
 from specmt.decoding import Hypothesis, Iteration, ReplayCounts, Request, length_normalised
 from specmt.guards import LineWarning, printable, without_repeats
 from specmt.inputs import InputLine
@@ -62,9 +63,12 @@ def translated(
     said = (way for way in chain([first], ways) if LineWarning.EMPTY not in way[1].warnings)
     chosen = list(islice(said, count)) or [first]
     best = chosen[0][0]
+    renderings = [rendered for _, rendered in chosen]
+    if segment.ordinary:
+        renderings = [replace(rendered, text=in_capitals_too(rendered.text, segment.text)) for rendered in renderings]
     return Part(
         segment,
-        tuple(rendered for _, rendered in chosen),
+        tuple(renderings),
         tuple(best.iterations),
         best.replay if best.replay.replays else None,
     )
@@ -72,7 +76,9 @@ def translated(
 
 def _symbols(segment: Segment, vocabulary: AnyVocabulary) -> list[str]:
     """What stands in the source for each `<unk>`."""
-    return [printable(symbol) for symbol in vocabulary.unknown_symbols(segment.text)] if UNK_ID in segment.ids else []
+    if UNK_ID not in segment.ids:
+        return []
+    return [printable(symbol) for symbol in vocabulary.unknown_symbols(segment.ordinary or segment.text)]
 
 
 def _rendered(

@@ -31,6 +31,8 @@ class Segment:
     ids: Sequence[int]
     """Without end-of-sentence."""
     glue: str = ""
+    ordinary: str = ""
+    """What the ids spell where the text is in capitals; see `capitals`."""
 
 
 class Segmenter:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from specmt.admission import Admission, Gate
 from specmt.assembly import Board, Line, Part, translated
 from specmt.bundle import DecodingDefaults
+from specmt.capitals import Ordinary
 from specmt.decoding import Hypothesis, Plan, ReplayCounts, Request, RequestQueue, Waiting, decode
 from specmt.engines.base import AnyEngine
 from specmt.errors import InputError, UsageError
@@ -87,6 +88,9 @@ class Translator:
         self.splitting = splitting
         self.limits = limits or Limits()
         self.model_digest = model_digest
+        self._ordinary: Ordinary | None = None
+        if splitting and isinstance(vocabulary, Vocabulary):
+            self._ordinary = Ordinary(splitting.language, vocabulary)
         self._load_aligner = aligner
         self._aligner: Aligner | None = None
 
@@ -278,12 +282,13 @@ class Translator:
         if largest is not None and asked is not None and asked > largest:
             raise UsageError(f"--max-source-tokens {asked}: this model has positions for at most {largest}")
         segmenter = self._segmenter(settings)
+        ordinary = self._ordinary.segments if self._ordinary and settings.guards else lambda segments: segments
         if segmenter is not None:
-            return lambda _, line: segmenter.split(line)
+            return lambda _, line: ordinary(segmenter.split(line))
         most = asked or (self.splitting.max_source_tokens if self.splitting else largest)
 
         def unsplit(index: int, line: str) -> Sequence[Segment]:
-            segments = whole(line, encode)
+            segments = ordinary(whole(line, encode))
             if most is not None and segments and len(segments[0].ids) > most:
                 advice = "shorten the line, leave out --no-split, or raise --max-source-tokens"
                 if most == largest:

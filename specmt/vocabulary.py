@@ -137,6 +137,10 @@ class Vocabulary:
         """As `piece`: both sides have the same tokens."""
         return self.piece(id_)
 
+    def log_probability(self, id_: int) -> float:
+        """Of the piece in the unigram model, nats."""
+        return float(self._processor.get_score(int(id_)))
+
     def pieces(self) -> list[str]:
         """All pieces in the order of their ids."""
         return [self.piece(id_) for id_ in range(len(self))]

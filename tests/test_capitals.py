@@ -1,0 +1,128 @@
+"""Sentences in capitals: read as they are ordinarily written, translated into capitals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specmt import BUNDLED_MODEL
+from specmt.capitals import Ordinary, in_capitals_too
+from specmt.loading import load_translator
+from specmt.protection.protection import Protection
+from specmt.segmentation import whole
+from specmt.settings import DecodingSettings
+from specmt.translator import Translator
+from specmt.vocabulary import Vocabulary
+
+
+@pytest.fixture(scope="module")
+def translator() -> Translator:
+    return load_translator(BUNDLED_MODEL)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(translator: Translator) -> Vocabulary:
+    assert isinstance(translator.vocabulary, Vocabulary)
+    return translator.vocabulary
+
+
+@pytest.fixture(scope="module")
+def settings(translator: Translator) -> DecodingSettings:
+    return DecodingSettings.from_defaults(translator.defaults).strict()
+
+
+def spelt(text: str, vocabulary: Vocabulary, language: str = "de") -> str:
+    """What is encoded for a sentence, if it is not the sentence."""
+    (segment,) = Ordinary(language, vocabulary).segments(whole(text, vocabulary.encode))
+    assert segment.text == text
+    assert segment.ids == vocabulary.encode(segment.ordinary or text)
+    return segment.ordinary
+
+
+@pytest.mark.parametrize(
+    ("text", "ordinary"),
+    [
+        ("EIN MANN SPIELT GITARRE.", "Ein Mann spielt Gitarre."),
+        ("BITTE SCHLIESSEN SIE DIE TÜR!", "Bitte schließen sie die Tür!"),
+        ("DER FUßBALL LIEGT AUF DER STRASSE.", "Der Fußball liegt auf der Straße."),
+        ("„WO IST DIE KATZE?“", "„Wo ist die Katze?“"),
+        ("DIE KINDER SPIELEN MIT Tom.", "Die Kinder spielen mit Tom."),
+        ("SIE KOMMT AUS DEN USA.", "Sie kommt aus den USA."),
+        ("IM BUNDESGESUNDHEITSBLATT", "Im Bundesgesundheitsblatt"),
+        ("EINGANG", "Eingang"),
+    ],
+)
+def test_sentences_in_capitals_are_read_as_they_are_ordinarily_written(
+    text: str, ordinary: str, vocabulary: Vocabulary
+) -> None:
+    assert spelt(text, vocabulary) == ordinary
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Ein Mann spielt Gitarre.",
+        "Die NATO und die USA",
+        "Das ist WICHTIG!",
+        "NATO",
+        "UNESCO",
+        "A, B, C",
+        "12:30",
+        "他说NATO很好。",
+        "北约和 NATO",
+    ],
+)
+def test_others_are_read_as_they_are(text: str, vocabulary: Vocabulary) -> None:
+    assert spelt(text, vocabulary) == ""
+
+
+def test_only_german_makes_nouns_of_rare_words_and_a_sharp_s(vocabulary: Vocabulary) -> None:
+    assert spelt("DIE WXYZQJK STRASSE", vocabulary) == "Die Wxyzqjk Straße"
+    assert spelt("DIE WXYZQJK STRASSE", vocabulary, "en").startswith("Die wxyzqjk Stras")
+
+
+def test_the_translation_is_the_ordinary_sentences_in_capitals(
+    translator: Translator, settings: DecodingSettings
+) -> None:
+    ordinary = ["Ein Mann spielt Gitarre.", "Wo ist der Bahnhof? Zwei Hunde rennen über eine Wiese."]
+    for how in (settings, replace(settings, strategy="ar"), replace(settings, strategy="ar", beam=3, n_best=2)):
+        expected = [one.text.upper() for one in translator.translate(ordinary, how)]
+        found = list(translator.translate([line.upper() for line in ordinary], how))
+        assert [one.text for one in found] == expected
+        assert [one.source for one in found] == [line.upper() for line in ordinary]
+        assert all(other.text == other.text.upper() for one in found for other in one.n_best)
+    assert "GUITAR" in expected[0]
+
+
+def test_capitals_and_other_sentences_of_a_line_go_their_own_ways(translator: Translator) -> None:
+    (found,) = translator.translate(["DIE STRASSE IST NASS. Das Haus ist alt."])
+    assert found.text == "THE ROAD IS WET. The house is old."
+
+
+def test_what_is_protected_stays_as_it_is(translator: Translator, vocabulary: Vocabulary) -> None:
+    lines = ["BITTE ÖFFNEN SIE https://example.org/Ab DIE TÜR.", "EIN <b>HUND</b> SCHLÄFT IM GARTEN."]
+    found = [one.text for one in translator.translate(lines, wrapper=Protection(vocabulary))]
+    assert "https://example.org/Ab" in found[0]
+    assert "<b>DOG</b>" in found[1]
+    for text in found:
+        rest = text.replace("https://example.org/Ab", "").replace("<b>", "").replace("</b>", "")
+        assert rest == rest.upper()
+
+
+def test_without_guards_a_model_reads_what_is_given(translator: Translator, settings: DecodingSettings) -> None:
+    line = "EIN MANN SPIELT GITARRE."
+    raw, guarded = (next(translator.translate([line], how)) for how in (replace(settings, guards=False), settings))
+    assert list(raw.source_ids) == translator.vocabulary.encode(line)
+    assert list(guarded.source_ids) == translator.vocabulary.encode("Ein Mann spielt Gitarre.")
+
+
+TEXTS = st.one_of(st.text(max_size=40), st.text("AÄBßSTaäbst 'x1.", max_size=40))
+
+
+@given(text=TEXTS, source=TEXTS)
+def test_capitals_change_letters_and_nothing_else(text: str, source: str, vocabulary: Vocabulary) -> None:
+    assert in_capitals_too(text, source).upper() == text.upper()
+    assert Ordinary("de", vocabulary).text(text).casefold() == text.casefold()
