@@ -5,7 +5,7 @@ over rounds whose order changes. A time spans text in to text out, tokenisation 
 its threads, batch sizes, instruction sets and vocabulary map, found on lines of the first test set; so does specmt with
 its batch sizes.
 
-    python scripts/bench_systems.py [--bundle DIR] [--checkpoint FILE] [--quick]
+    python scripts/bench_systems.py [--bundle DIR] [--checkpoint FILE] [--quick] [--fast]
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class Sampling:
 
 
 FULL = Sampling(rounds=5, lines=1000, latency_lines=150, choosing_lines=150)
+FAST = Sampling(rounds=3, lines=1000, latency_lines=100, choosing_lines=100)
 QUICK = Sampling(rounds=2, lines=60, latency_lines=20, choosing_lines=20)
 
 
@@ -267,7 +268,7 @@ def score(texts: Sequence[str], references: Sequence[str]) -> float:
 
 
 def bench(options: Options, sampling: Sampling, models: peers.Peers | None) -> None:
-    """Measure everything on one core, then on all."""
+    """Measure everything on one core, then on all; of `FAST` no slow systems."""
     settings = {"sampling": asdict(sampling), "corpora": list(CORPORA), "batch_sizes": BATCH_SIZES}
     results = Results(options, "systems", settings)
     sets = {name: benchmarking.corpus(options, name, sampling.lines) for name in CORPORA}
@@ -294,6 +295,8 @@ def _bench_cores(
 ) -> None:
     tuned = results.part("tuned", partial(tuned_here, options))
     systems = list(contenders(options, models, last_cores(count), tuned))
+    if sampling == FAST:
+        systems = [system for system in systems if not system.slow]
     first = next(iter(sets))
     choosing = evenly_spread([pair.source for pair in sets[first]], sampling.choosing_lines)
     picks: dict[str, Any] = {}
@@ -320,6 +323,7 @@ def _bench_cores(
 def main() -> None:
     """Measure, and keep what was measured."""
     parser = benchmarking.parser(str(__doc__))
+    parser.add_argument("--fast", action="store_true", help="three rounds, without torch and fairseq")
     arguments = parser.parse_args()
     options = benchmarking.options(arguments, native=True)
     models = None
@@ -327,7 +331,7 @@ def main() -> None:
         models = peers.prepared(load_bundle(options.bundle), options.checkpoint, options.folder)
     else:
         print("without CTranslate2 and fairseq", file=sys.stderr)
-    bench(options, QUICK if options.quick else FULL, models)
+    bench(options, QUICK if options.quick else FAST if arguments.fast else FULL, models)
 
 
 if __name__ == "__main__":
