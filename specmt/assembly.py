@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TypeAlias
 
-from specmt.capitals import in_capitals_too
+from specmt.capitals import in_capitals, in_capitals_too
 from specmt.decoding import Hypothesis, Iteration, ReplayCounts, Request, length_normalised
 from specmt.guards import LineWarning, printable, without_repeats
 from specmt.inputs import InputLine
@@ -64,7 +64,7 @@ def translated(
     chosen = list(islice(said, count)) or [first]
     best = chosen[0][0]
     renderings = [rendered for _, rendered in chosen]
-    if segment.ordinary:
+    if segment.ordinary and in_capitals(segment.text):
         renderings = [replace(rendered, text=in_capitals_too(rendered.text, segment.text)) for rendered in renderings]
     return Part(
         segment,

@@ -1,4 +1,4 @@
-"""Sentences in capitals, of which models have hardly seen any: as they are ordinarily written, and back.
+"""Capitals, of which models have hardly seen any: sentences and words as they are ordinarily written, and back.
 
 Of each word's spellings the vocabulary knows which is the most common, so this needs no data of its own.
 """
@@ -14,6 +14,8 @@ from specmt.segmentation import Segment
 from specmt.vocabulary import Vocabulary
 
 _WORD = re.compile(r"[^\W\d_]+")
+_STRESSED = re.compile(r"(?<!\w)[^\W\d_]{4,}(?!\w)")
+"""What may be a word that is stressed; shorter ones (`WHO`, `ICE`) are abbreviations as often."""
 _MARGIN = 1.0
 """Nats by which a word within a sentence must be more common with a capital: at a beginning all words have one."""
 _RARE = 3
@@ -21,7 +23,7 @@ _RARE = 3
 
 
 class Ordinary:
-    """Has sentences in capitals encoded as they are ordinarily written."""
+    """Has sentences in capitals, and words in others that are stressed so, encoded as they are ordinarily written."""
 
     def __init__(self, language: str, vocabulary: Vocabulary) -> None:
         """Of sentences in `language` (ISO 639-1)."""
@@ -29,21 +31,32 @@ class Ordinary:
         self._vocabulary = vocabulary
         self._spelling: Callable[[str, bool], str] = lru_cache(maxsize=10_000)(self._best)
 
-    def segments(self, segments: Sequence[Segment]) -> Sequence[Segment]:
-        """The segments, of which those in capitals have other ids, and say what these spell."""
-        return [self._segment(segment) if _in_capitals(segment.text) else segment for segment in segments]
+    def segments(self, segments: Sequence[Segment]) -> list[Segment]:
+        """The segments, of which those with other spellings have other ids, and say what these spell."""
+        return [self._segment(segment) for segment in segments]
 
-    def text(self, capitals: str) -> str:
-        """A sentence in capitals as it is ordinarily written."""
-        begins = [match.start() for match in _WORD.finditer(capitals)][:1]
-        return _WORD.sub(lambda match: self._spelling(match[0], match.start() in begins), capitals)
+    def text(self, sentence: str) -> str:
+        """A sentence as it is ordinarily written."""
+        if not in_capitals(sentence):
+            return _STRESSED.sub(lambda match: self._unstressed(match[0]), sentence)
+        words = list(_WORD.finditer(sentence))
+        if len(words) == 1 and self._is_name(words[0][0]):
+            return sentence
+        begin = words[0].start()
+        return _WORD.sub(lambda match: self._spelling(match[0], match.start() == begin), sentence)
 
     def _segment(self, segment: Segment) -> Segment:
-        words = _WORD.findall(segment.text)
-        if len(words) == 1 and self._is_name(words[0]):
-            return segment
         text = self.text(segment.text)
+        if text == segment.text:
+            return segment
         return replace(segment, ids=self._vocabulary.encode(text), ordinary=text)
+
+    def _unstressed(self, word: str) -> str:
+        """A word in capitals in small letters if it is a common word, which has no capital, and no abbreviation."""
+        if not word.isupper():
+            return word
+        ordinary = self._spelling(word, False)
+        return ordinary if ordinary.islower() and len(self._vocabulary.encode(ordinary)) == 1 else word
 
     def _is_name(self, word: str) -> bool:
         """Whether a word that stands alone may be a name that is written so: its pieces are many for its length."""
@@ -75,7 +88,7 @@ def in_capitals_too(text: str, source: str) -> str:
     return _WORD.sub(lambda match: match[0] if match[0] in kept else match[0].upper(), text)
 
 
-def _in_capitals(text: str) -> bool:
+def in_capitals(text: str) -> bool:
     """Whether a sentence is in capitals, but for a few words."""
     words = [word for word in _WORD.findall(text) if len(word) > 1]
     capital = sum(all(map(str.isupper, word.replace("ß", ""))) for word in words)

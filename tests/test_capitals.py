@@ -53,11 +53,13 @@ def spelt(text: str, vocabulary: Vocabulary, language: str = "de") -> str:
         ("SIE KOMMT AUS DEN USA.", "Sie kommt aus den USA."),
         ("IM BUNDESGESUNDHEITSBLATT", "Im Bundesgesundheitsblatt"),
         ("EINGANG", "Eingang"),
+        (
+            "Bitte NICHT auf diese E-Mail antworten, das ist SEHR WICHTIG!",
+            "Bitte nicht auf diese E-Mail antworten, das ist sehr wichtig!",
+        ),
     ],
 )
-def test_sentences_in_capitals_are_read_as_they_are_ordinarily_written(
-    text: str, ordinary: str, vocabulary: Vocabulary
-) -> None:
+def test_capitals_are_read_as_they_are_ordinarily_written(text: str, ordinary: str, vocabulary: Vocabulary) -> None:
     assert spelt(text, vocabulary) == ordinary
 
 
@@ -66,7 +68,9 @@ def test_sentences_in_capitals_are_read_as_they_are_ordinarily_written(
     [
         "Ein Mann spielt Gitarre.",
         "Die NATO und die USA",
-        "Das ist WICHTIG!",
+        "Der ICE nach Berlin",
+        "Das steht im SPIEGEL und bei der UNESCO.",
+        "Was NICHT3 und WICHTIG_2 sind",
         "NATO",
         "UNESCO",
         "A, B, C",
@@ -100,6 +104,11 @@ def test_the_translation_is_the_ordinary_sentences_in_capitals(
 def test_capitals_and_other_sentences_of_a_line_go_their_own_ways(translator: Translator) -> None:
     (found,) = translator.translate(["DIE STRASSE IST NASS. Das Haus ist alt."])
     assert found.text == "THE ROAD IS WET. The house is old."
+
+
+def test_a_stressed_word_is_translated(translator: Translator) -> None:
+    (found,) = translator.translate(["Bitte NICHT auf diese E-Mail antworten."])
+    assert found.text == "Please do not reply to this e-mail."
 
 
 def test_what_is_protected_stays_as_it_is(translator: Translator, vocabulary: Vocabulary) -> None:
