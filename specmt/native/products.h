@@ -149,20 +149,17 @@ class Product {
         return run_lines<1>(activations, begin, group, finish);
       case 2:
         return run_lines<2>(activations, begin, group, finish);
-#if defined(__AVX2__)
       case 3:
-        return run_lines<3>(activations, begin, group, finish);
-#endif
-#if defined(__AVX2__) && !defined(__AVXVNNI__)
+        if constexpr (kTile >= 3) return run_lines<3>(activations, begin, group, finish);
+        break;
       case 4:
-        return run_lines<4>(activations, begin, group, finish);
-#endif
-#if defined(__AVX512VNNI__)
+        if constexpr (kTile >= 4) return run_lines<4>(activations, begin, group, finish);
+        break;
       case 5:
-        return run_lines<5>(activations, begin, group, finish);
+        if constexpr (kTile >= 5) return run_lines<5>(activations, begin, group, finish);
+        break;
       case 6:
-        return run_lines<6>(activations, begin, group, finish);
-#endif
+        if constexpr (kTile >= 6) return run_lines<6>(activations, begin, group, finish);
     }
   }
 
