@@ -323,7 +323,11 @@ def _bench_cores(
 def main() -> None:
     """Measure, and keep what was measured."""
     parser = benchmarking.parser(str(__doc__))
-    parser.add_argument("--fast", action="store_true", help="three rounds, without torch and fairseq")
+    parser.add_argument(
+        "--fast",
+        action="store_true",
+        help="three rounds, without what is slow: torch, fairseq, GPUs, beams on several cores",
+    )
     arguments = parser.parse_args()
     options = benchmarking.options(arguments, native=True)
     models = None
