@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TypeAlias
 
-from specmt.capitals import in_capitals, in_capitals_too
+from specmt.capitals import with_capitals
 from specmt.decoding import Hypothesis, Iteration, ReplayCounts, Request, length_normalised
 from specmt.guards import LineWarning, printable, without_repeats
 from specmt.inputs import InputLine
@@ -56,19 +56,15 @@ def translated(
     """A segment with the best `count` of its hypotheses as text; what says nothing only where none says anything."""
     symbols = _symbols(segment, vocabulary)
     ways = (
-        (hypothesis, _rendered(hypothesis, symbols, length_penalty, vocabulary, _as_it_is(segment)))
-        for hypothesis in hypotheses
+        (hypothesis, _rendered(hypothesis, symbols, length_penalty, vocabulary, segment)) for hypothesis in hypotheses
     )
     first = next(ways)
     said = (way for way in chain([first], ways) if LineWarning.EMPTY not in way[1].warnings)
     chosen = list(islice(said, count)) or [first]
     best = chosen[0][0]
-    renderings = [rendered for _, rendered in chosen]
-    if segment.ordinary and in_capitals(segment.text):
-        renderings = [replace(rendered, text=in_capitals_too(rendered.text, segment.text)) for rendered in renderings]
     return Part(
         segment,
-        tuple(renderings),
+        tuple(rendered for _, rendered in chosen),
         tuple(best.iterations),
         best.replay if best.replay.replays else None,
     )
@@ -82,9 +78,9 @@ def _symbols(segment: Segment, vocabulary: AnyVocabulary) -> list[str]:
 
 
 def _rendered(
-    hypothesis: Hypothesis, symbols: Sequence[str], length_penalty: float, vocabulary: AnyVocabulary, otherwise: str
+    hypothesis: Hypothesis, symbols: Sequence[str], length_penalty: float, vocabulary: AnyVocabulary, segment: Segment
 ) -> Rendered:
-    """A hypothesis as text; `otherwise` stands where it says nothing."""
+    """A hypothesis as text; the segment as it is stands where it says nothing."""
     ids, request = hypothesis.ids, hypothesis.request
     guarded = request.source_repeats is not None
     collapsed = without_repeats(ids, request.source_repeats) if request.source_repeats is not None else None
@@ -98,8 +94,9 @@ def _rendered(
         kept = _without_surplus(kept, len(symbols))
     else:
         text = vocabulary.decode(kept)
+    text = with_capitals(text, segment)
     if guarded and not text.strip():
-        text = otherwise
+        text = _as_it_is(segment)
         warnings.append(LineWarning.EMPTY)
     score = length_normalised(hypothesis.log_prob, len(ids), length_penalty)
     words = tuple(kept[:-1] if kept[-1:] == [EOS_ID] else kept)

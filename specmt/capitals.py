@@ -6,20 +6,26 @@ Of each word's spellings the vocabulary knows which is the most common, so this 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from specmt.segmentation import Segment
-from specmt.vocabulary import Vocabulary
+from specmt.vocabulary import UNK_ID, Vocabulary
+from specmt.wrapping import CARRIER_NAMES
 
-_WORD = re.compile(r"[^\W\d_]+")
-_STRESSED = re.compile(r"(?<!\w)[^\W\d_]{4,}(?!\w)")
+_LETTERS = re.compile(r"[^\W\d_]+")
+_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+_STRESSED = re.compile(r"(?<![\w-])[^\W\d_]{4,}(?![\w-])")
 """What may be a word that is stressed; shorter ones (`WHO`, `ICE`) are abbreviations as often."""
+_NUMERAL = re.compile(r"[IVX]{2,}")
 _MARGIN = 1.0
 """Nats by which a word within a sentence must be more common with a capital: at a beginning all words have one."""
 _RARE = 3
 """Pieces from which on a German word counts as a noun: few other words are rare."""
+_UNKNOWN = -50.0
+"""Of what no piece has, nats: below all pieces."""
 
 
 class Ordinary:
@@ -31,19 +37,24 @@ class Ordinary:
         self._vocabulary = vocabulary
         self._spelling: Callable[[str, bool], str] = lru_cache(maxsize=10_000)(self._best)
 
+    def encode(self, sentence: str) -> list[int]:
+        """As the vocabulary does, of the sentence as it is ordinarily written."""
+        return self._vocabulary.encode(self.text(sentence))
+
     def segments(self, segments: Sequence[Segment]) -> list[Segment]:
         """The segments, of which those with other spellings have other ids, and say what these spell."""
         return [self._segment(segment) for segment in segments]
 
     def text(self, sentence: str) -> str:
         """A sentence as it is ordinarily written."""
-        if not in_capitals(sentence):
-            return _STRESSED.sub(lambda match: self._unstressed(match[0]), sentence)
-        words = list(_WORD.finditer(sentence))
+        composed = unicodedata.normalize("NFC", sentence)
+        if not in_capitals(composed):
+            return _STRESSED.sub(self._unstressed, composed)
+        words = list(_WORD.finditer(composed))
         if len(words) == 1 and self._is_name(words[0][0]):
             return sentence
         begin = words[0].start()
-        return _WORD.sub(lambda match: self._spelling(match[0], match.start() == begin), sentence)
+        return _WORD.sub(lambda match: self._spelling(match[0], match.start() == begin), composed)
 
     def _segment(self, segment: Segment) -> Segment:
         text = self.text(segment.text)
@@ -51,20 +62,24 @@ class Ordinary:
             return segment
         return replace(segment, ids=self._vocabulary.encode(text), ordinary=text)
 
-    def _unstressed(self, word: str) -> str:
+    def _unstressed(self, match: re.Match[str]) -> str:
         """A word in capitals in small letters if it is a common word, which has no capital, and no abbreviation."""
+        word = match[0]
         if not word.isupper():
             return word
         ordinary = self._spelling(word, False)
-        return ordinary if ordinary.islower() and len(self._vocabulary.encode(ordinary)) == 1 else word
+        if not ordinary.islower() or len(self._vocabulary.encode(ordinary)) > 1:
+            return word
+        begins = not _LETTERS.search(match.string, 0, match.start())
+        return ordinary.capitalize() if begins else ordinary
 
     def _is_name(self, word: str) -> bool:
         """Whether a word that stands alone may be a name that is written so: its pieces are many for its length."""
-        pieces = len(self._vocabulary.encode(self._spelling(word, True)))
+        pieces = min(len(self._vocabulary.encode(self._spelling(word, begins))) for begins in (False, True))
         return pieces > 1 and len(word) <= 2 * pieces
 
     def _best(self, word: str, begins: bool) -> str:
-        if _has_small_letters(word):
+        if _has_small_letters(word) or _NUMERAL.fullmatch(word):
             return word
         forms = [word.lower()]
         if self._is_german:
@@ -74,23 +89,33 @@ class Ordinary:
         if self._commonness(word) > max(small, capitalised):
             return word
         pieces = [len(self._vocabulary.encode(way)) for way in (form, form.capitalize())]
-        is_noun = self._is_german and min(pieces) >= _RARE
+        is_noun = self._is_german and min(pieces) >= _RARE and _LETTERS.fullmatch(word)
         return form.capitalize() if begins or is_noun or capitalised > small + _MARGIN else form
 
     def _commonness(self, word: str) -> float:
         """The word's log-probability, nats."""
-        return sum(map(self._vocabulary.log_probability, self._vocabulary.encode(word)))
+        ids = self._vocabulary.encode(word)
+        return sum(self._vocabulary.log_probability(id_) if id_ != UNK_ID else _UNKNOWN for id_ in ids)
 
 
-def in_capitals_too(text: str, source: str) -> str:
-    """A translation in capitals, as its source is; words that have small letters there keep them."""
-    kept = set(filter(_has_small_letters, _WORD.findall(source)))
-    return _WORD.sub(lambda match: match[0] if match[0] in kept else match[0].upper(), text)
+def with_capitals(text: str, segment: Segment) -> str:
+    """The translation of a segment that was encoded as it is ordinarily written, with what capitals it must have.
+
+    That of a sentence in capitals is in capitals too, but for names that are not. Of other sentences, words that come
+    out as they were encoded come out as they stood.
+    """
+    if not segment.ordinary:
+        return text
+    if in_capitals(segment.text):
+        kept = {word for word in _LETTERS.findall(segment.text) if _has_small_letters(word) and not word.islower()}
+        return _LETTERS.sub(lambda match: match[0] if match[0] in kept else match[0].upper(), text)
+    stressed = {word.lower(): word for word in _STRESSED.findall(segment.text) if word.isupper()}
+    return _STRESSED.sub(lambda match: stressed.get(match[0], match[0]), text)
 
 
 def in_capitals(text: str) -> bool:
     """Whether a sentence is in capitals, but for a few words."""
-    words = [word for word in _WORD.findall(text) if len(word) > 1]
+    words = [word for word in _LETTERS.findall(text) if len(word) > 1 and word not in CARRIER_NAMES]
     capital = sum(all(map(str.isupper, word.replace("ß", ""))) for word in words)
     return capital > 0 and 4 * capital >= 3 * len(words)
 

@@ -40,7 +40,7 @@ class DecodingSettings:
     max_source_tokens: int | None = None
     """Of a segment, or without `split` of a line, which is an error if longer; None: what the model was trained on."""
     guards: bool = True
-    """End translations that repeat themselves, copy what the model does not know (`specmt.guards`)."""
+    """End translations that repeat themselves, copy what the model does not know (`specmt.guards`), read capitals."""
     align: bool = False
     """Find the source word of each target word."""
     reproducible: bool = False

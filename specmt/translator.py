@@ -304,7 +304,8 @@ class Translator:
         if self.splitting is None or not settings.split:
             return None
         most = settings.max_source_tokens or self.splitting.max_source_tokens
-        return Segmenter(self.splitting.language, self.vocabulary.encode, most)
+        encode = self._ordinary.encode if self._ordinary and settings.guards else self.vocabulary.encode
+        return Segmenter(self.splitting.language, encode, most)
 
     def requests(self, lines: Iterable[str]) -> list[Request]:
         """What is decoded for lines without further settings: their segments, less those that would be copied."""

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from specmt.inputs import InputLine, LineParser, text_parser
-from specmt.protection.carriers import NAMES, NUMBERS
+from specmt.protection.carriers import NUMBERS
 from specmt.protection.protection import Protection
 from specmt.streams import LineStream
 from specmt.translation import Translation
-from specmt.wrapping import Run, Wrapping
+from specmt.wrapping import CARRIER_NAMES, Run, Wrapping
 
 
 class Words:
@@ -76,7 +76,9 @@ def protected(lines: Sequence[str], rule: Callable[[str], str] = str.upper) -> l
 
 def keeps_carriers(text: str) -> str:
     """Everything in capitals but the words that models copy."""
-    return " ".join(word if word.strip(".,!?:()") in {*NAMES, *NUMBERS} else word.upper() for word in text.split(" "))
+    return " ".join(
+        word if word.strip(".,!?:()") in {*CARRIER_NAMES, *NUMBERS} else word.upper() for word in text.split(" ")
+    )
 
 
 def stream_of(*lines: str, parser: Callable[[str], LineParser] = text_parser) -> LineStream[InputLine]:

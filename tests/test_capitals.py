@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import replace
 
 import pytest
@@ -9,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmt import BUNDLED_MODEL
-from specmt.capitals import Ordinary, in_capitals_too
+from specmt.capitals import Ordinary, with_capitals
 from specmt.loading import load_translator
 from specmt.protection.protection import Protection
-from specmt.segmentation import whole
+from specmt.segmentation import Segment, whole
 from specmt.settings import DecodingSettings
 from specmt.translator import Translator
 from specmt.vocabulary import Vocabulary
@@ -53,6 +54,12 @@ def spelt(text: str, vocabulary: Vocabulary, language: str = "de") -> str:
         ("SIE KOMMT AUS DEN USA.", "Sie kommt aus den USA."),
         ("IM BUNDESGESUNDHEITSBLATT", "Im Bundesgesundheitsblatt"),
         ("EINGANG", "Eingang"),
+        ("LOS!", "Los!"),
+        ("WIE GEHT'S DIR?", "Wie geht's dir?"),
+        (unicodedata.normalize("NFD", "MÜNCHEN IST SCHÖN."), "München ist schön."),
+        ("DER II. WELTKRIEG", "Der II. Weltkrieg"),
+        ("BITTE ÖFFNEN SIE Tom.", "Bitte öffnen sie Tom."),
+        ("KEINE Panik!", "Keine Panik!"),
         (
             "Bitte NICHT auf diese E-Mail antworten, das ist SEHR WICHTIG!",
             "Bitte nicht auf diese E-Mail antworten, das ist sehr wichtig!",
@@ -70,6 +77,7 @@ def test_capitals_are_read_as_they_are_ordinarily_written(text: str, ordinary: s
         "Die NATO und die USA",
         "Der ICE nach Berlin",
         "Das steht im SPIEGEL und bei der UNESCO.",
+        "Das CARE-Paket",
         "Was NICHT3 und WICHTIG_2 sind",
         "NATO",
         "UNESCO",
@@ -111,8 +119,24 @@ def test_a_stressed_word_is_translated(translator: Translator) -> None:
     assert found.text == "Please do not reply to this e-mail."
 
 
+def test_a_stressed_word_that_is_the_same_in_english_keeps_its_capitals(vocabulary: Vocabulary) -> None:
+    (segment,) = Ordinary("de", vocabulary).segments(whole("Das Wasser ist WARM.", vocabulary.encode))
+    assert segment.ordinary == "Das Wasser ist warm."
+    assert with_capitals("The water is warm.", segment) == "The water is WARM."
+
+
+def test_a_long_sentence_in_capitals_is_not_cut(translator: Translator) -> None:
+    line = (
+        "DIE BUNDESREGIERUNG HAT AM MITTWOCH IN BERLIN BESCHLOSSEN, DASS DIE NEUEN REGELN FÜR UNTERNEHMEN ERST IM "
+        "NÄCHSTEN JAHR IN KRAFT TRETEN SOLLEN, WEIL VIELE BETRIEBE MEHR ZEIT BRAUCHEN."
+    )
+    assert len(translator.vocabulary.encode(line)) > 100
+    (found,) = translator.translate([line])
+    assert found.segments == 1
+
+
 def test_what_is_protected_stays_as_it_is(translator: Translator, vocabulary: Vocabulary) -> None:
-    lines = ["BITTE ÖFFNEN SIE https://example.org/Ab DIE TÜR.", "EIN <b>HUND</b> SCHLÄFT IM GARTEN."]
+    lines = ["BITTE ÖFFNEN https://example.org/Ab.", "EIN <b>HUND</b> SCHLÄFT IM GARTEN."]
     found = [one.text for one in translator.translate(lines, wrapper=Protection(vocabulary))]
     assert "https://example.org/Ab" in found[0]
     assert "<b>DOG</b>" in found[1]
@@ -133,5 +157,6 @@ TEXTS = st.one_of(st.text(max_size=40), st.text("AÄBßSTaäbst 'x1.", max_size=
 
 @given(text=TEXTS, source=TEXTS)
 def test_capitals_change_letters_and_nothing_else(text: str, source: str, vocabulary: Vocabulary) -> None:
-    assert in_capitals_too(text, source).upper() == text.upper()
-    assert Ordinary("de", vocabulary).text(text).casefold() == text.casefold()
+    assert with_capitals(text, Segment(source, [], ordinary="x")).upper() == text.upper()
+    composed = unicodedata.normalize("NFC", text)
+    assert Ordinary("de", vocabulary).text(text).casefold() in {text.casefold(), composed.casefold()}

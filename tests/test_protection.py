@@ -18,13 +18,14 @@ from scripted import DEFAULTS, SENTENCES, ScriptedEngine, scripted_translator
 
 from specmt import BUNDLED_MODEL
 from specmt.loading import load_translator
-from specmt.protection.carriers import NAMES, NUMBERS
+from specmt.protection.carriers import NUMBERS
 from specmt.protection.pieces import Piece
 from specmt.protection.protection import ATTEMPTS, Protection
 from specmt.protection.spans import KINDS, Span, SpanFinder
 from specmt.protection.terminology import Terminology
 from specmt.settings import DecodingSettings
 from specmt.translation import Alternative, Translation
+from specmt.wrapping import CARRIER_NAMES
 
 STRICT = DecodingSettings.from_defaults(DEFAULTS).strict()
 AR = replace(STRICT, strategy="ar")
@@ -45,7 +46,7 @@ def test_a_run_of_blanks_takes_no_more_than_its_length() -> None:
 def test_a_span_travels_as_a_carrier_and_comes_back() -> None:
     model = Model(keeps_carriers)
     (one,) = translated(Protection(Words()), ["hallo {name}, da ist %s!"], model)
-    assert model.calls == [[f"hallo {NAMES[0]}, da ist {NAMES[1]}!"]]
+    assert model.calls == [[f"hallo {CARRIER_NAMES[0]}, da ist {CARRIER_NAMES[1]}!"]]
     assert one.text == "HALLO {name}, DA IST %s!"
     assert one.unplaced == ()
 
@@ -64,27 +65,31 @@ def test_placeholders_that_only_their_order_tells_apart_keep_it() -> None:
 
 def test_a_carrier_is_neither_in_the_line_nor_out_of_the_vocabulary() -> None:
     model = Model(keeps_carriers)
-    words = Words(lacking=[NAMES[1]])
-    translated(Protection(words), [f"{NAMES[0]} sieht {{name}}"], model)
-    assert model.calls == [[f"{NAMES[0]} sieht {NAMES[2]}"]]
+    words = Words(lacking=[CARRIER_NAMES[1]])
+    translated(Protection(words), [f"{CARRIER_NAMES[0]} sieht {{name}}"], model)
+    assert model.calls == [[f"{CARRIER_NAMES[0]} sieht {CARRIER_NAMES[2]}"]]
 
 
 @pytest.mark.parametrize("fault", ["lost", "doubled"])
 def test_another_carrier_is_tried_where_one_is_lost_or_doubled(fault: str) -> None:
     def rule(text: str) -> str:
-        return text.upper() if fault == "lost" else text.replace(NAMES[0], f"{NAMES[0]} {NAMES[0]}")
+        return (
+            text.upper()
+            if fault == "lost"
+            else text.replace(CARRIER_NAMES[0], f"{CARRIER_NAMES[0]} {CARRIER_NAMES[0]}")
+        )
 
-    model = Model(lambda text: rule(text) if NAMES[0] in text else keeps_carriers(text))
+    model = Model(lambda text: rule(text) if CARRIER_NAMES[0] in text else keeps_carriers(text))
     (one,) = translated(Protection(Words()), ["da ist {name} heute"], model)
-    assert model.calls == [[f"da ist {NAMES[0]} heute"], [f"da ist {NAMES[1]} heute"]]
+    assert model.calls == [[f"da ist {CARRIER_NAMES[0]} heute"], [f"da ist {CARRIER_NAMES[1]} heute"]]
     assert one.text == "DA IST {name} HEUTE"
 
 
 @pytest.mark.parametrize("longer", ["{}s", "un{}", "{}2", "3{}"])
 def test_a_carrier_within_a_longer_word_is_none(longer: str) -> None:
-    model = Model(lambda text: keeps_carriers(text).replace(NAMES[0], longer.format(NAMES[0])))
+    model = Model(lambda text: keeps_carriers(text).replace(CARRIER_NAMES[0], longer.format(CARRIER_NAMES[0])))
     (one,) = translated(Protection(Words()), ["da ist {name} heute"], model)
-    assert model.calls == [[f"da ist {NAMES[0]} heute"], [f"da ist {NAMES[1]} heute"]]
+    assert model.calls == [[f"da ist {CARRIER_NAMES[0]} heute"], [f"da ist {CARRIER_NAMES[1]} heute"]]
     assert one.text == "DA IST {name} HEUTE"
 
 
@@ -179,7 +184,7 @@ def test_a_piece_ends_as_a_sentence_where_its_source_does_and_nowhere_else(endin
 
 
 def test_more_spans_than_carriers_go_in_pieces() -> None:
-    line = " ".join(f"{{a{i}}} und" for i in range(len(NAMES) + 1))
+    line = " ".join(f"{{a{i}}} und" for i in range(len(CARRIER_NAMES) + 1))
     (text,) = protected([line], lambda text: text.upper())
     assert text == line.replace("und", "UND")
 
@@ -240,7 +245,7 @@ def test_a_term_is_carried_where_the_model_says_something_else() -> None:
     model = Model(lambda text: text.replace("Der", "The").replace("Hund", "dog").replace("schläft", "sleeps"))
     (one,) = translated(Protection(Words(), terminology=TERMS), ["Der Hund schläft."], model)
     assert one.text == "The hound sleeps."
-    assert model.calls == [["Der Hund schläft."], [f"Der {NAMES[1]} schläft."]]
+    assert model.calls == [["Der Hund schläft."], [f"Der {CARRIER_NAMES[1]} schläft."]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -258,9 +263,9 @@ def test_alternatives_that_lost_something_are_left_out() -> None:
         if lines is None:
             return
         best = [
-            Alternative(f"see {NAMES[0]}", -1.0, (7, 2), (-0.5, -0.5)),
+            Alternative(f"see {CARRIER_NAMES[0]}", -1.0, (7, 2), (-0.5, -0.5)),
             Alternative("see him", -2.0, (8, 2), (-1.0, -1.0)),
-            Alternative(f"{NAMES[0]} seen", -3.0, (9, 2), (-1.5, -1.5)),
+            Alternative(f"{CARRIER_NAMES[0]} seen", -3.0, (9, 2), (-1.5, -1.5)),
         ]
         yield Translation(0, lines[0], best[0].text, -1.0, (7, 2), (), tuple(best), (8,), (-0.5, -0.5))
 

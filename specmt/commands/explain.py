@@ -69,7 +69,7 @@ def explain(
     """Show how a sentence is decoded, iteration by iteration: draft, candidates, what is accepted.
 
     It is taken as it is: not split (1,000 tokens at most), nothing of it protected, no guards, so that unknown
-    characters come out as ⁇.
+    characters come out as ⁇, and capitals are not read as small letters.
     """
     from rich.console import Console
 

@@ -68,7 +68,7 @@ MaxSourceTokensOption = Annotated[
     ),
 ]
 GuardsOption = Annotated[
-    bool, typer.Option("--guards/--no-guards", help="Stop runaway repetition; copy unknown symbols unchanged.")
+    bool, typer.Option("--guards/--no-guards", help="Stop runaway repetition; copy unknown symbols; read capitals.")
 ]
 ProtectOption = Annotated[
     str, typer.Option(help="What comes out unchanged: some of url,email,tag,placeholder,number; or none.")

@@ -12,9 +12,8 @@ from specmt.protection.spans import Span, lacking, source
 from specmt.protection.terminology import forms
 from specmt.translation import Translation
 from specmt.vocabulary import UNK_ID, AnyVocabulary
+from specmt.wrapping import CARRIER_NAMES
 
-NAMES = ("Tom", "Mary", "John", "Berlin", "Boston", "Paris", "Obama", "Peter", "Japan", "London")
-"""Carriers of spans and terms, the best first; see docs/protection.md for how they were found."""
 NUMBERS = ("12", "47", "17", "50", "100", "1995", "2013", "1990", "23", "7")
 """Carriers of numbers."""
 
@@ -83,7 +82,7 @@ class Carriers:
 
     def __init__(self, vocabulary: AnyVocabulary) -> None:
         self._names, self._numbers = (
-            [word for word in words if UNK_ID not in vocabulary.encode(word)] for words in (NAMES, NUMBERS)
+            [word for word in words if UNK_ID not in vocabulary.encode(word)] for words in (CARRIER_NAMES, NUMBERS)
         )
 
     def attempt(self, line: ProtectedLine, number: int) -> Attempt | None:
