@@ -49,7 +49,8 @@ class Ordinary:
         """A sentence as it is ordinarily written."""
         composed = unicodedata.normalize("NFC", sentence)
         if not in_capitals(composed):
-            return _STRESSED.sub(self._unstressed, composed)
+            unstressed = _STRESSED.sub(self._unstressed, composed)
+            return sentence if unstressed == composed else unstressed
         words = list(_WORD.finditer(composed))
         if len(words) == 1 and self._is_name(words[0][0]):
             return sentence

@@ -78,6 +78,7 @@ def test_capitals_are_read_as_they_are_ordinarily_written(text: str, ordinary: s
         "Der ICE nach Berlin",
         "Das steht im SPIEGEL und bei der UNESCO.",
         "Das CARE-Paket",
+        unicodedata.normalize("NFD", "Zwei Hunde rennen über eine Wiese."),
         "Was NICHT3 und WICHTIG_2 sind",
         "NATO",
         "UNESCO",
