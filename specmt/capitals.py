@@ -36,6 +36,8 @@ class Ordinary:
         self._is_german = language == "de"
         self._vocabulary = vocabulary
         self._spelling: Callable[[str, bool], str] = lru_cache(maxsize=10_000)(self._best)
+        self.text: Callable[[str], str] = lru_cache(maxsize=1_000)(self._text)
+        """A sentence as it is ordinarily written; those are kept that were just measured to be split."""
 
     def encode(self, sentence: str) -> list[int]:
         """As the vocabulary does, of the sentence as it is ordinarily written."""
@@ -45,8 +47,7 @@ class Ordinary:
         """The segments, of which those with other spellings have other ids, and say what these spell."""
         return [self._segment(segment) for segment in segments]
 
-    def text(self, sentence: str) -> str:
-        """A sentence as it is ordinarily written."""
+    def _text(self, sentence: str) -> str:
         composed = unicodedata.normalize("NFC", sentence)
         if not in_capitals(composed):
             unstressed = _STRESSED.sub(self._unstressed, composed)

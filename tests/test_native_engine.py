@@ -235,6 +235,16 @@ def test_processors_without_the_newest_instructions_compute_the_same_bits(
     assert texts[0] == texts[1]
 
 
+def check_against_any(shape: Architecture, folder: Path, level: str) -> None:
+    """What a build computes has the bits of the one for any processor."""
+    found = []
+    for engine in (NativeEngine(shape, folder, "any"), NativeEngine(shape, folder, level)):
+        rows = engine.encode(sentences([3, 17, 40]))
+        found.append(engine.verify(rows, np.array([[2, 9, 8, 7, 6]] * 3), beta=4))
+    assert np.array_equal(found[0].ids, found[1].ids)
+    assert np.array_equal(found[0].log_probs, found[1].log_probs)
+
+
 @pytest.mark.parametrize("level", LEVELS[1:])
 def test_activations_that_fill_or_leave_their_ranges_are_multiplied_exactly(
     folder: Path, tmp_path: Path, level: str
@@ -246,19 +256,13 @@ def test_activations_that_fill_or_leave_their_ranges_are_multiplied_exactly(
         ranges = json.loads((folder / "ranges.json").read_text())
         narrower = {name: [low * share, high * share] for name, (low, high) in ranges.items()}
         (tmp_path / "ranges.json").write_text(json.dumps(narrower))
-        found = []
-        for engine in (NativeEngine(ARCHITECTURE, tmp_path, "any"), NativeEngine(ARCHITECTURE, tmp_path, level)):
-            rows = engine.encode(sentences([3, 17, 40]))
-            found.append(engine.verify(rows, np.array([[2, 9, 8, 7, 6]] * 3), beta=4))
-        assert np.array_equal(found[0].ids, found[1].ids)
-        assert np.array_equal(found[0].log_probs, found[1].log_probs)
+        check_against_any(ARCHITECTURE, tmp_path, level)
 
 
 @pytest.mark.parametrize("level", LEVELS[1:])
-@pytest.mark.parametrize(
-    "share", [0.05, 0.1, 0.3, 0.95]
-)  # of large weights: nearly all fours find others, or hardly any
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.3, 0.95])
 def test_weights_whose_products_leave_16_bits_are_multiplied_exactly(tmp_path: Path, level: str, share: float) -> None:
+    # `share`: of large weights, so that nearly all fours of inputs find others, or hardly any.
     if level not in runnable():
         pytest.skip(f"this processor cannot run the build for {level}")
     write_pair(tmp_path, WIDE)
@@ -272,12 +276,7 @@ def test_weights_whose_products_leave_16_bits_are_multiplied_exactly(tmp_path: P
     ranges = json.loads((tmp_path / "ranges.json").read_text())
     narrower = {name: [low * 0.2, high * 0.2] for name, (low, high) in ranges.items()}
     (tmp_path / "ranges.json").write_text(json.dumps(narrower))
-    found = []
-    for engine in (NativeEngine(WIDE, tmp_path, "any"), NativeEngine(WIDE, tmp_path, level)):
-        rows = engine.encode(sentences([3, 17, 40]))
-        found.append(engine.verify(rows, np.array([[2, 9, 8, 7, 6]] * 3), beta=4))
-    assert np.array_equal(found[0].ids, found[1].ids)
-    assert np.array_equal(found[0].log_probs, found[1].log_probs)
+    check_against_any(WIDE, tmp_path, level)
 
 
 def test_beams_are_the_same_alone_and_among_others(folder: Path) -> None:
