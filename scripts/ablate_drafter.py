@@ -34,15 +34,17 @@ from benchmarking import ROOT
 from drafter_study import VARIANTS, Study, Variant, train
 from measure_tree import CORPORA, READ_TOKENS, SOURCE_TOKENS, timed
 from sweep import blocks, race, translating
+from torch import Tensor
 
 from specmt.architecture import Architecture
 from specmt.bundle import RANGES, WEIGHTS, load_bundle
 from specmt.config import load_config
 from specmt.corpus import evenly_spread
-from specmt.engines.base import AnyEngine, Candidates, IntArray
+from specmt.engines.base import AnyEngine
 from specmt.engines.calibration import calibrate
 from specmt.engines.native_engine import NativeEngine
 from specmt.engines.torch_engine import TorchEngine
+from specmt.engines.torch_networks import Networks
 from specmt.engines.torch_rows import TorchRows
 from specmt.exporting import calibration_sources
 from specmt.fairseq_backend import checkpoints
@@ -73,19 +75,29 @@ SHAPES: dict[str, dict[str, Any]] = {
 # -- the trained pair
 
 
+class OverTokens(Networks):
+    """The networks with a drafter that sees the prefix as tokens."""
+
+    _ids: Tensor
+    """What the verifier read last."""
+
+    def decoder(self, rows: TorchRows, ids: Tensor, positions: Tensor, mask: Tensor | None, read: int) -> Tensor:
+        """See `Networks.decoder`."""
+        self._ids = ids
+        return super().decoder(rows, ids, positions, mask, read)
+
+    def cache_prefix(self, rows: TorchRows, states: Tensor, positions: Tensor) -> None:
+        """See `Networks.cache_prefix`."""
+        tokens = self.scaled_embeddings[self._ids] + self.position_rows(TARGET_POSITIONS, 0)[positions]
+        super().cache_prefix(rows, tokens, positions)
+
+
 class OverTokensEngine(TorchEngine):
-    """The reference engine for a drafter that sees the prefix as tokens."""
+    """The reference engine over them."""
 
-    _read_ids: IntArray
-
-    def verify(self, rows: TorchRows, token_ids: IntArray, beta: int) -> Candidates:
-        """See `Engine.verify`."""
-        self._read_ids = token_ids
-        return super().verify(rows, token_ids, beta)
-
-    def _cache_prefix(self, rows: TorchRows, states: Any, positions: Any) -> None:  # noqa: ANN401  (tensors)
-        tokens = self._scaled_embeddings[self._tensor(self._read_ids)] + self._positions[TARGET_POSITIONS][positions]
-        super()._cache_prefix(rows, tokens, positions)
+    def __init__(self, architecture: Architecture, weights: Mapping[str, Tensor]) -> None:
+        super().__init__(architecture, weights)
+        self._networks = OverTokens(architecture, weights)
 
 
 def export(study: Study, drafter: Path, folder: Path) -> Architecture:

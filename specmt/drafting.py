@@ -5,6 +5,8 @@ Slots that each pick their token alone disagree with their neighbours: `walk` re
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from specmt.engines.base import Engine, Fused, IntArray, Lattice, R, Speculation
@@ -25,7 +27,10 @@ def walk(lattice: Lattice) -> IntArray:
 def draft_and_verify(engine: Engine[R], rows: R, last_ids: IntArray, draft_length: int, beta: int) -> Speculation:
     """Draft after the last verified ids (shape (batch,)), then let the verifier read them and the draft."""
     fused: Fused[R] | None = getattr(engine, "draft_and_verify", None)
-    if fused is not None:
-        return fused(rows, last_ids, draft_length, beta)
+    return (fused or partial(in_two_passes, engine))(rows, last_ids, draft_length, beta)
+
+
+def in_two_passes(engine: Engine[R], rows: R, last_ids: IntArray, draft_length: int, beta: int) -> Speculation:
+    """`draft_and_verify` by the engine's `draft`, `walk` and its `verify`."""
     draft = walk(engine.draft(rows, last_ids, draft_length))
     return Speculation(draft, engine.verify(rows, np.concatenate([last_ids[:, None], draft], axis=1), beta))

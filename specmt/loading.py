@@ -118,8 +118,10 @@ def _torch_engine(bundle: Bundle, device: str, precision: str, threads: int) -> 
     except ImportError:
         raise EngineError("the torch engine needs torch: in the clone, pip install '.[gpu]'") from None
     from specmt.engines.torch_engine import TorchEngine
+    from specmt.engines.torch_graphs import GraphedTorchEngine
     from specmt.weights import load_weights
 
     torch.set_num_threads(threads)
     weights = {name: torch.from_numpy(array) for name, array in load_weights(bundle).items()}
-    return TorchEngine(bundle.architecture, weights, device, bf16=precision == "bf16")
+    engine = GraphedTorchEngine if device.startswith("cuda") else TorchEngine
+    return engine(bundle.architecture, weights, device, bf16=precision == "bf16")

@@ -11,7 +11,7 @@ from pairs import random_weights
 from widen import trainable, widened, widened_shape
 
 from specmt.architecture import Architecture
-from specmt.engines import torch_engine
+from specmt.engines import torch_networks
 from specmt.engines.torch_engine import TorchEngine
 from specmt.positions import position_table
 from specmt.vocabulary import EOS_ID
@@ -26,7 +26,7 @@ def test_a_widened_pair_drafts_and_verifies_as_the_small_one(monkeypatch: pytest
     assert (large.width, large.heads, large.decoder_layers) == (32, 4, 4)
     wide = widened(SMALL, {name: tensor.numpy() for name, tensor in weights.items()}, large)
     if to_train:  # without positions, for which it has no table
-        monkeypatch.setattr(torch_engine, "position_table", lambda count, width, learned: torch.zeros(count, width))
+        monkeypatch.setattr(torch_networks, "position_table", lambda count, width, learned: torch.zeros(count, width))
         large, wide = replace(large, source_positions=0, target_positions=0), trainable(wide)
     engines = TorchEngine(SMALL, weights), TorchEngine(large, {n: torch.from_numpy(w) for n, w in wide.items()})
     read, found = np.array([[EOS_ID, 12, 13, 14]]), []

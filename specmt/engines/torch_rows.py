@@ -59,6 +59,8 @@ class TorchRows:
     """Whether a drafter reads the verifier's states; set by the first draft."""
     fixed: bool = False
     """Whether passes have the shape of the arrays, whatever stands in them."""
+    sitting: object = None
+    """What lives as long as arrays are used that other rows will take over; see `torch_graphs`."""
 
     @property
     def capacity(self) -> int:
