@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from dataclasses import replace
 
@@ -118,7 +117,7 @@ def test_capitals_and_other_sentences_of_a_line_go_their_own_ways(translator: Tr
 
 def test_a_stressed_word_is_translated(translator: Translator) -> None:
     (found,) = translator.translate(["Bitte NICHT auf diese E-Mail antworten."])
-    assert found.text.replace("e-mail", "email") == "Please do not reply to this email."
+    assert found.text == "Please do not reply to this email."
 
 
 def test_a_stressed_word_that_is_the_same_in_english_keeps_its_capitals(vocabulary: Vocabulary) -> None:
@@ -141,7 +140,7 @@ def test_what_is_protected_stays_as_it_is(translator: Translator, vocabulary: Vo
     lines = ["BITTE ÖFFNEN https://example.org/Ab.", "EIN <b>HUND</b> SCHLÄFT IM GARTEN."]
     found = [one.text for one in translator.translate(lines, wrapper=Protection(vocabulary))]
     assert "https://example.org/Ab" in found[0]
-    assert re.search("<b>DOGS?</b>", found[1])
+    assert "<b>DOGS</b>" in found[1]
     for text in found:
         rest = text.replace("https://example.org/Ab", "").replace("<b>", "").replace("</b>", "")
         assert rest == rest.upper()
