@@ -107,7 +107,7 @@ class Seat:
         self._memory = [Cache(cache.keys.clone(), cache.values.clone()) for cache in some.memory]
         self._source_mask = some.source_mask.clone()
         self._caches = [Cache(*some.source_mask.new_zeros(2, *shape)) for _ in some.caches]
-        self._passes: dict[tuple[int, ...], Recorded] = {}
+        self._passes: dict[tuple[str, int, int], Recorded] = {}
         self._sitting: weakref.ref[_Sitting] | None = None
 
     def take(self) -> TorchRows | None:
@@ -125,7 +125,7 @@ class Seat:
 
     def encode(self, source: Sequence[int]) -> None:
         """Run the encoder over ids with end-of-sentence."""
-        self._pass(0, 0, 0, self._encoder)(self._padded(source))
+        self._pass("encoder", 0, 0, self._encoder)(self._padded(source))
 
     def verify(self, rows: TorchRows, token_ids: IntArray, beta: int) -> Candidates:
         """See `Engine.verify`."""
@@ -135,7 +135,8 @@ class Seat:
 
         drafts = rows.drafts
         given = torch.from_numpy(np.concatenate([rows.lengths, token_ids[0]]))
-        return candidates(*self._pass(1 + drafts, token_ids.shape[1], beta, verifier)(given))
+        name = "verifier, for a drafter" if drafts else "verifier"
+        return candidates(*self._pass(name, token_ids.shape[1], beta, verifier)(given))
 
     def draft_and_verify(self, rows: TorchRows, last_ids: IntArray, draft_length: int, beta: int) -> Speculation:
         """See `Fused`."""
@@ -146,7 +147,7 @@ class Seat:
             return draft, *self._verifier(length, torch.cat([last[:, None], draft], dim=1), beta, drafts=True)
 
         given = torch.from_numpy(np.concatenate([rows.lengths, last_ids]))
-        draft, ids, log_probs = self._pass(3, draft_length, beta, both)(given)
+        draft, ids, log_probs = self._pass("drafter and verifier", draft_length, beta, both)(given)
         return Speculation(draft.cpu().numpy(), candidates(ids, log_probs))
 
     # -- passes over tensors
@@ -181,8 +182,8 @@ class Seat:
     def _rows(self) -> TorchRows:
         return TorchRows(self._memory, self._source_mask, self._caches, np.zeros(1, dtype=np.int64))
 
-    def _pass(self, kind: int, tokens: int, beta: int, function: Callable[[Tensor], tuple[Tensor, ...]]) -> Recorded:
-        key = (kind, tokens, beta)
+    def _pass(self, name: str, tokens: int, beta: int, function: Callable[[Tensor], tuple[Tensor, ...]]) -> Recorded:
+        key = (name, tokens, beta)
         if key not in self._passes:
             self._passes[key] = Recorded(function, self._networks)
         return self._passes[key]
