@@ -285,7 +285,17 @@ def machine(sections: Parts) -> str:
     return "\n\n".join(f"{text}\n\n" + "\n".join(commands) for text, commands in about.items())
 
 
+def sampling(sections: Parts) -> str:
+    """How much text was timed, and how often."""
+    of = sections["systems"]["settings"]["sampling"]
+    return (
+        f"Rounds: {of['rounds']}. Lines: {of['lines']:,} of each set, evenly spread, for latency "
+        f"{of['latency_lines']} of them; settings are chosen on {of['choosing_lines']} of the first set."
+    )
+
+
 NEEDS: dict[str, tuple[str, Callable[[Parts], str]]] = {
+    "sampling": ("systems", sampling),
     "latency": ("systems", latency),
     "over_ar": ("systems", over_ar),
     "throughput": ("systems", throughput),

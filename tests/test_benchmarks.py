@@ -207,7 +207,8 @@ SYSTEMS = section(
         "1 cores/Multi30k test2016/0/CTranslate2 int8 greedy": run(4.0, [10.0, 10.0, 20.0, 20.0], bleu=39.5),
         "1 cores/Multi30k test2016/1/specmt spec": run(4.0, [5.0, 5.0]),
         "1 cores/Multi30k test2016/1/CTranslate2 int8 greedy": run(4.0, [10.0, 1000.0, 10.0, 1000.0]),
-    }
+    },
+    sampling={"rounds": 2, "lines": 1000, "latency_lines": 4, "choosing_lines": 3},
 )
 SIZE = {
     "ours": {"encode": 2.0, "step": 1.0, "draft 1": 0.5, "verify 1": 0.6, "both 1": 1.0, "both 4": 2.0}
@@ -270,6 +271,9 @@ def test_the_document_says_what_was_not_measured_and_what_was_quick() -> None:
     assert "99 of 100 lines" in text
     assert text.endswith("*Not measured.*")
     assert "quick" not in text
+    assert "Rounds: 2. Lines: 1,000 of each set, evenly spread, for latency 4" in filled(
+        "{{sampling}}", {"systems": SYSTEMS}
+    )
     hurried = {**SYSTEMS, "settings": {"quick": True}}
     assert "A quick run" in filled("{{machine}}", {"systems": hurried})
 
