@@ -29,7 +29,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from bench_passes import random_weights, sentences
+from bench_passes import calibration_text, random_weights, sentences
 from benchmarking import ROOT
 from drafter_study import VARIANTS, Study, Variant, train
 from measure_tree import CORPORA, READ_TOKENS, SOURCE_TOKENS, timed
@@ -203,7 +203,7 @@ def untrained(architecture: Architecture, folder: Path) -> NativeEngine:
     folder.mkdir()
     save_weights(random_weights(architecture), folder / WEIGHTS)
     stored = dequantised(read_stored(folder / WEIGHTS, architecture))
-    write_json(folder / RANGES, calibrate(architecture, stored, sentences(architecture, 4, 8)).ranges)
+    write_json(folder / RANGES, calibrate(architecture, stored, calibration_text(architecture)).ranges)
     return NativeEngine(architecture, folder)
 
 

@@ -57,14 +57,14 @@ BETA = 3
 STANDS_OUT = 8
 """How much larger than the others one number of a normalised vector is, and one of an attention's values."""
 ACTIVE_ABOVE = 1.5
-"""Standard deviations above which a hidden unit is active: a fourteenth, as in the bundled pair."""
+"""Above it a hidden unit is active: about one in thirteen, as in the bundled pair."""
 
 
 def random_weights(architecture: Architecture) -> dict[str, NDArray[Any]]:
     """Weights whose activations are spread as a trained pair's: one stands out, and few hidden units are active.
 
-    Without that many activations lie far from zero, for which processors without VNNI have a slow way: there the
-    passes of such a pair took four times as long as the bundled one's.
+    Otherwise many activations lie far from zero, which costs time on processors without VNNI: there the passes of such
+    a pair took four times as long as the bundled one's.
     """
     random = np.random.default_rng(0)
     weights: dict[str, NDArray[Any]] = {}
@@ -86,6 +86,11 @@ def sentences(architecture: Architecture, count: int, tokens: int) -> list[list[
     """Random sources of `tokens` tokens, end-of-sentence included."""
     ids = np.random.default_rng(1).integers(5, architecture.vocabulary_size, (count, tokens - 1))
     return [[*row, EOS_ID] for row in ids.tolist()]
+
+
+def calibration_text(architecture: Architecture) -> list[list[int]]:
+    """Random sources from which the ranges of a random pair's activations are found."""
+    return sentences(architecture, 8, SOURCE_TOKENS)
 
 
 def read(engine: NativeEngine, source: list[int]) -> NativeRows:
@@ -166,7 +171,7 @@ def size(architecture: Architecture, template: Path | None, rounds: int) -> dict
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save_weights(random_weights(architecture), folder / WEIGHTS)
-        write_cpu_files(folder, architecture, sentences(architecture, 8, SOURCE_TOKENS))
+        write_cpu_files(folder, architecture, calibration_text(architecture))
         engine = NativeEngine(architecture, folder)
         (source,) = sentences(architecture, 1, SOURCE_TOKENS)
         workers = _workers(architecture, template, folder) if template else {}

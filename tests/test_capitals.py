@@ -137,10 +137,10 @@ def test_a_long_sentence_in_capitals_is_not_cut(translator: Translator) -> None:
 
 
 def test_what_is_protected_stays_as_it_is(translator: Translator, vocabulary: Vocabulary) -> None:
-    lines = ["BITTE ÖFFNEN https://example.org/Ab.", "EIN <b>HUND</b> SCHLÄFT IM GARTEN."]
+    lines = ["BITTE ÖFFNEN https://example.org/Ab.", "EINE <b>KATZE</b> SCHLÄFT IM GARTEN."]
     found = [one.text for one in translator.translate(lines, wrapper=Protection(vocabulary))]
     assert "https://example.org/Ab" in found[0]
-    assert "<b>DOGS</b>" in found[1]
+    assert "<b>CAT</b>" in found[1]
     for text in found:
         rest = text.replace("https://example.org/Ab", "").replace("<b>", "").replace("</b>", "")
         assert rest == rest.upper()
