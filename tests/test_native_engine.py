@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors
-from cpu_pair import ARCHITECTURE, FOREIGN, MARIAN, WIDE, Queue, decoded, sentences, write_pair
+from cpu_pair import ARCHITECTURE, FOREIGN, MARIAN, WIDE, Queue, decoded, random_weights, sentences, write_pair
 from safetensors.numpy import load_file, save_file
 from scripted import beams
 
@@ -29,8 +29,10 @@ from specmt.engines import native_engine
 from specmt.engines.native_engine import NativeEngine, _Row, read_ranges
 from specmt.engines.native_library import LEVELS, runnable
 from specmt.errors import BundleError, EngineError
+from specmt.exporting import write_cpu_files
 from specmt.tensors import ids_name, scale_name
 from specmt.vocabulary import EOS_ID
+from specmt.weights import save_weights
 
 TABLE = 256
 """Positions of which the library keeps the sinusoids."""
@@ -275,6 +277,28 @@ def test_weights_whose_products_leave_16_bits_are_multiplied_exactly(tmp_path: P
     save_file(tensors, tmp_path / WEIGHTS)
     ranges = json.loads((tmp_path / "ranges.json").read_text())
     narrower = {name: [low * 0.2, high * 0.2] for name, (low, high) in ranges.items()}
+    (tmp_path / "ranges.json").write_text(json.dumps(narrower))
+    check_against_any(WIDE, tmp_path, level)
+
+
+@pytest.mark.parametrize("level", LEVELS[1:])
+@pytest.mark.parametrize("share", [1, 0.5, 0.2])
+def test_hidden_units_that_are_hardly_ever_active_are_multiplied_exactly(
+    tmp_path: Path, level: str, share: float
+) -> None:
+    # The smaller the share of their range, the larger are those that are: products of a few leave 16 bits.
+    if level not in runnable():
+        pytest.skip(f"this processor cannot run the build for {level}")
+    weights = {name: values - 3 * name.endswith("fc1.bias") for name, values in random_weights(1, WIDE).items()}
+    save_weights(weights, tmp_path / WEIGHTS)
+    write_cpu_files(tmp_path, WIDE, sentences(range(3, 43), seed=2))
+    tensors = load_file(tmp_path / WEIGHTS)
+    for name, matrix in tensors.items():
+        if name.endswith("fc2.weight"):
+            matrix[::2] = 127
+    save_file(tensors, tmp_path / WEIGHTS)
+    ranges = json.loads((tmp_path / "ranges.json").read_text())
+    narrower = {name: [low * share, high * share] for name, (low, high) in ranges.items()}
     (tmp_path / "ranges.json").write_text(json.dumps(narrower))
     check_against_any(WIDE, tmp_path, level)
 

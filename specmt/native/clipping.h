@@ -2,7 +2,8 @@
 //
 // What they multiply bytes with clips sums of two products at 16 bits, and each such sum of two must be widened to 32.
 // So activations are read less what leads to clipping, and products of eight inputs are added before they are widened,
-// where no sum of the weights in question can leave 16 bits. What is left out is added apart: sums are exact.
+// where no sum of the weights in question can leave 16 bits. What is left out is added apart: sums are exact. Behind a
+// ReLU most activations are zero, and what they would be multiplied with is passed over.
 #pragma once
 
 #include <algorithm>
@@ -22,23 +23,81 @@ namespace specmt {
 // apart.
 constexpr int kWithin = 127;
 
+constexpr double kFew = 0.3;  // of a product's fours: if fewer are active, the others are passed over
+
 inline int lowest(float zero) { return std::clamp(int(zero) - 64, 0, 255 - kWithin); }
 
 struct Beyond {
-  int input;  // the first of four
-  int16_t by[kInputs];
+  int four;
+  int16_t sign;         // all lie above, 1, or below, -1
+  uint8_t by[kInputs];  // at most 128
+};
+
+// The fours of a line that are not all zero: first an even number of which no activation is above 64, so that the
+// products of any two add up within 16 bits.
+struct Active {
+  const uint16_t *small, *others, *end;
 };
 
 struct Lines {
   std::vector<uint8_t> within;
   std::vector<Beyond> beyond;  // one line's behind the other's
   std::vector<size_t> ends;    // of each line's, behind a zero
+  std::vector<uint16_t> active;
+  std::vector<size_t> active_ends;  // of each line's small ones and of its others, behind a zero
+  bool few = false;                 // whether few fours are active
 
   const uint8_t* bytes() const { return within.data(); }
+  Active active_of(int line) const {
+    const size_t* begin = &active_ends[size_t(2) * line];
+    return {active.data() + begin[0], active.data() + begin[1], active.data() + begin[2]};
+  }
 };
 
-// Of each line `depth` bytes, of which the last from `inputs` on count for nothing. Until the same thread's next call.
-inline const Lines& readable(const uint8_t* bytes, int lines, int depth, int inputs, int low) {
+// Notes which fours are active.
+inline void find_active(Lines& read, int lines, int depth) {
+  const int fours = depth / kInputs;
+  const __m256i none = _mm256_setzero_si256(), most = _mm256_set1_epi8(64);
+  read.active.resize(std::max(read.active.size(), size_t(lines) * fours));
+  read.active_ends.assign(1, 0);
+  uint16_t *begin = read.active.data(), *end = begin;
+  const auto equal = [](__m256i a, __m256i b) {
+    return unsigned(_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b))));
+  };
+  for (int line = 0; line < lines; ++line) {
+    const uint8_t* bytes = &read.within[size_t(line) * depth];
+    for (const bool are_small : {true, false}) {
+      for (int four = 0; four < fours; four += 8) {
+        const __m256i eight = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes + size_t(four) * kInputs));
+        const unsigned small = equal(_mm256_min_epu8(eight, most), eight);
+        unsigned found = are_small ? small & ~equal(eight, none) : small ^ 0xff;
+        for (; found; found &= found - 1) *end++ = uint16_t(four + __builtin_ctz(found));
+      }
+      const size_t count = size_t(end - begin);
+      read.active_ends.push_back(are_small ? count - (count - read.active_ends.back()) % 2 : count);
+    }
+  }
+  read.few = double(end - begin) < kFew * lines * fours;
+}
+
+// Notes what four activations lie beyond: what is above, what is below.
+inline void note_beyond(const uint8_t* bytes, int input, int low, std::vector<Beyond>& beyond) {
+  Beyond above{input / kInputs, 1, {}}, below{input / kInputs, -1, {}};
+  bool any_above = false, any_below = false;
+  for (int i = 0; i < kInputs; ++i) {
+    const int place = bytes[input + i] - low;
+    any_above |= place > kWithin;
+    any_below |= place < 0;
+    above.by[i] = uint8_t(std::max(place - kWithin, 0));
+    below.by[i] = uint8_t(std::max(-place, 0));
+  }
+  if (any_above) beyond.push_back(above);
+  if (any_below) beyond.push_back(below);
+}
+
+// Of each line `depth` bytes, of which the last from `inputs` on count for nothing, and zeros if they are `blank`.
+// Until the same thread's next call.
+inline const Lines& readable(const uint8_t* bytes, int lines, int depth, int inputs, int low, bool blank) {
   thread_local Lines read;
   read.within.resize(std::max(read.within.size(), size_t(lines) * depth));
   read.beyond.clear();
@@ -53,15 +112,13 @@ inline const Lines& readable(const uint8_t* bytes, int lines, int depth, int inp
       const __m256i fours = _mm256_cmpeq_epi32(_mm256_add_epi8(within, least), given);
       int missed = ~_mm256_movemask_ps(_mm256_castsi256_ps(fours)) & 0xff;
       for (int first = input; missed && first < inputs; first += kInputs, missed >>= 1) {
-        if (!(missed & 1)) continue;
-        Beyond beyond{first, {}};
-        for (int i = 0; i < kInputs; ++i)
-          beyond.by[i] = int16_t(bytes[place + first - input + i] - low - read.within[place + first - input + i]);
-        read.beyond.push_back(beyond);
+        if (missed & 1) note_beyond(bytes + size_t(line) * depth, first, low, read.beyond);
       }
     }
     read.ends.push_back(read.beyond.size());
   }
+  read.few = false;
+  if (blank) find_active(read, lines, depth);
   return read;
 }
 
@@ -88,51 +145,44 @@ struct Four {
   }
 };
 
-// Of a group: for each vector of outputs, which fours of inputs lie where.
+// Of a strip: which fours of inputs lie where.
 struct Order {
-  const uint16_t* inputs;  // the first of each four
-  const uint16_t* pairs;   // so many lie first, in twos that fit
+  const uint16_t* inputs;  // the first of each four, in the order of memory
+  const uint16_t* places;  // of each four
+  int pairs;               // so many lie first, in twos that fit
 };
 
-// Where the four that begins at `input` lies; it is among `inputs`, which are a multiple of 16.
-inline int place_of_four(const uint16_t* inputs, int input) {
-  const __m256i wanted = _mm256_set1_epi16(int16_t(input));
-  for (int place = 0;; place += 16) {
-    const __m256i read = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(inputs + place));
-    const int found = _mm256_movemask_epi8(_mm256_cmpeq_epi16(read, wanted));
-    if (found) return place + __builtin_ctz(unsigned(found)) / 2;
-  }
-}
-
-// Brings the fours of each vector of outputs into pairs that fit.
+// Brings the fours of each strip into pairs that fit.
 class Pairing {
  public:
-  void arrange(Arena& arena, int8_t* weights, int groups, int depth) {
-    const int parts = groups * kParts, fours = depth / kInputs;
-    fours_ = fours;
-    inputs_ = arena.take<uint16_t>(size_t(parts) * fours);
-    pairs_ = arena.take<uint16_t>(parts);
+  void arrange(Arena& arena, int8_t* weights, int strips, int depth) {
+    fours_ = depth / kInputs;
+    inputs_ = arena.take<uint16_t>(size_t(strips) * fours_);
+    places_ = arena.take<uint16_t>(size_t(strips) * fours_);
+    pairs_ = arena.take<uint16_t>(strips);
     std::vector<int8_t> given(size_t(depth) * kOutputs);
-    for (int part = 0; part < parts; ++part, weights += given.size()) {
-      const std::vector<int> order = pair_up(weights, part);
+    for (int strip = 0; strip < strips; ++strip, weights += given.size()) {
+      const std::vector<int> order = pair_up(weights, strip);
+      const size_t first = size_t(strip) * fours_;
       std::copy_n(weights, given.size(), given.begin());
-      for (int place = 0; place < fours; ++place) {
+      for (int place = 0; place < fours_; ++place) {
         std::copy_n(&given[size_t(order[place]) * kFour], kFour, weights + size_t(place) * kFour);
-        inputs_[size_t(part) * fours + place] = uint16_t(order[place] * kInputs);
+        inputs_[first + place] = uint16_t(order[place] * kInputs);
+        places_[first + order[place]] = uint16_t(place);
       }
     }
   }
 
-  Order of(int group) const {
-    const size_t first = size_t(group) * kParts * fours_;
-    return {inputs_ + first, pairs_ + size_t(group) * kParts};
+  Order of(int strip) const {
+    const size_t first = size_t(strip) * fours_;
+    return {inputs_ + first, places_ + first, pairs_[strip]};
   }
 
  private:
   static constexpr int kFour = kInputs * kOutputs;  // bytes
   static constexpr int kTried = 64;                 // at most, of those that might fit
 
-  std::vector<int> pair_up(const int8_t* weights, int part) {
+  std::vector<int> pair_up(const int8_t* weights, int strip) {
     std::vector<Four> fours;
     for (int four = 0; four < fours_; ++four) fours.emplace_back(weights + size_t(four) * kFour);
     std::vector<int> left(fours_), order, single;
@@ -148,31 +198,29 @@ class Pairing {
       order.insert(order.end(), {left[at], *other});
       left.erase(other);
     }
-    pairs_[part] = uint16_t(order.size() / 2);
+    pairs_[strip] = uint16_t(order.size() / 2);
     order.insert(order.end(), single.begin(), single.end());
     return order;
   }
 
   int fours_ = 0;
-  uint16_t *inputs_ = nullptr, *pairs_ = nullptr;
+  uint16_t *inputs_ = nullptr, *places_ = nullptr, *pairs_ = nullptr;
 };
 
-// Adds to a line's sums of a group what four of its inputs lie beyond.
-inline void add_beyond(const Beyond& beyond, int depth, const int8_t* weights, const Order& order,
-                       Ints (&sums)[kParts]) {
-  int64_t four;
-  std::memcpy(&four, beyond.by, sizeof four);
-  const __m256i spread = _mm256_set1_epi64x(four);
-  for (int part = 0; part < kParts; ++part) {
-    const int place = place_of_four(order.inputs + size_t(part) * (depth / kInputs), beyond.input);
-    const int8_t* from = weights + size_t(part) * kOutputs * depth + size_t(place) * kInputs * kOutputs;
-    for (int half = 0; half < 2; ++half, from += 32) {
-      const __m128i* bytes = reinterpret_cast<const __m128i*>(from);
-      const __m256i low = _mm256_madd_epi16(spread, _mm256_cvtepi8_epi16(_mm_load_si128(bytes)));
-      const __m256i high = _mm256_madd_epi16(spread, _mm256_cvtepi8_epi16(_mm_load_si128(bytes + 1)));
-      const __m256i totals = _mm256_permute4x64_epi64(_mm256_hadd_epi32(low, high), 0xd8);  // in order of outputs
-      __m256i* to = reinterpret_cast<__m256i*>(&sums[part]) + half;
-      _mm256_storeu_si256(to, _mm256_add_epi32(_mm256_loadu_si256(to), totals));
+// Adds to a line's sums of a strip what its inputs lie beyond.
+inline void add_beyond(const Lines& lines, int line, const int8_t* weights, const Order& order,
+                       Ints (&sums)[kVectors]) {
+  for (size_t i = lines.ends[line]; i < lines.ends[line + 1]; ++i) {
+    const Beyond& beyond = lines.beyond[i];
+    int32_t four;
+    std::memcpy(&four, beyond.by, sizeof four);
+    const __m256i spread = _mm256_set1_epi32(four), signs = _mm256_set1_epi16(beyond.sign);
+    const int8_t* from = weights + size_t(order.places[beyond.four]) * kInputs * kOutputs;
+    for (int half = 0; half < 2; ++half) {
+      const __m256i column = _mm256_load_si256(reinterpret_cast<const __m256i*>(from) + half);
+      const __m256i products = _mm256_madd_epi16(_mm256_maddubs_epi16(spread, column), signs);
+      __m256i* to = reinterpret_cast<__m256i*>(sums) + half;
+      _mm256_storeu_si256(to, _mm256_add_epi32(_mm256_loadu_si256(to), products));
     }
   }
 }
@@ -187,7 +235,7 @@ struct Lines {
   const uint8_t* bytes() const { return within; }
 };
 
-inline Lines readable(const uint8_t* bytes, int, int, int, int) { return {bytes}; }
+inline Lines readable(const uint8_t* bytes, int, int, int, int, bool) { return {bytes}; }
 
 struct Order {};
 

@@ -1,6 +1,6 @@
 // Sums of products of a line's 8-bit activations with packed 8-bit weights, as each build's processors add them.
 //
-// Weights lie in groups of 64 outputs; in a group, each four inputs of as many outputs as are computed at a time lie
+// Weights lie in strips of as many outputs as are computed at a time; in a strip, each four inputs of all outputs lie
 // together, so that they are read in the order of memory. Activations are unsigned, weights signed: the operands of the
 // processors' instructions. Sums are exact, hence the same for any number of lines, on any processor.
 #pragma once
@@ -22,128 +22,146 @@ inline int32_t four_of(const uint8_t* bytes) {
 inline void fetch(const void* address) { _mm_prefetch(static_cast<const char*>(address), _MM_HINT_T0); }
 #endif
 
-// Not inlined: there, all sums stay in registers.
+// The sums of a strip. Not inlined: there, all stay in registers.
 template <int kLines>
 __attribute__((noinline)) void add_up(const uint8_t* bytes, int depth, const int8_t* weights,
                                       [[maybe_unused]] const Order& order, const int32_t* corrections,
-                                      Ints (&sums)[kLines][kParts]) {
+                                      Ints (&sums)[kLines][kVectors]) {
 #if defined(__AVX512VNNI__)
-  __m512i totals[kLines][kParts];
+  __m512i totals[kLines][kVectors];
 #pragma GCC unroll 8
   for (int line = 0; line < kLines; ++line)
 #pragma GCC unroll 4
-    for (int part = 0; part < kParts; ++part) totals[line][part] = _mm512_load_si512(corrections + part * kLanes);
+    for (int vector = 0; vector < kVectors; ++vector)
+      totals[line][vector] = _mm512_load_si512(corrections + vector * kLanes);
   for (int input = 0; input < depth; input += kInputs, weights += kOutputs * kInputs) {
 #pragma GCC unroll 4
-    for (int part = 0; part < kParts; ++part) fetch(weights + kAhead + part * 64);
-    __m512i columns[kParts];
+    for (int vector = 0; vector < kVectors; ++vector) fetch(weights + kAhead + vector * 64);
+    __m512i columns[kVectors];
 #pragma GCC unroll 4
-    for (int part = 0; part < kParts; ++part) columns[part] = _mm512_load_si512(weights + part * 64);
+    for (int vector = 0; vector < kVectors; ++vector) columns[vector] = _mm512_load_si512(weights + vector * 64);
 #pragma GCC unroll 8
     for (int line = 0; line < kLines; ++line) {
       const __m512i spread = _mm512_set1_epi32(four_of(bytes + size_t(line) * depth + input));
 #pragma GCC unroll 4
-      for (int part = 0; part < kParts; ++part)  // the intrinsic would have the compiler copy every total
-        asm("vpdpbusd %2, %1, %0" : "+v"(totals[line][part]) : "v"(spread), "v"(columns[part]));
+      for (int vector = 0; vector < kVectors; ++vector)  // the intrinsic would have the compiler copy every total
+        asm("vpdpbusd %2, %1, %0" : "+v"(totals[line][vector]) : "v"(spread), "v"(columns[vector]));
     }
   }
 #pragma GCC unroll 8
   for (int line = 0; line < kLines; ++line)
 #pragma GCC unroll 4
-    for (int part = 0; part < kParts; ++part) _mm512_storeu_si512(&sums[line][part], totals[line][part]);
+    for (int vector = 0; vector < kVectors; ++vector) _mm512_storeu_si512(&sums[line][vector], totals[line][vector]);
 #elif defined(__AVXVNNI__)
-  for (int half = 0; half < 2; ++half) {
-    __m256i totals[kLines][kParts];
+  constexpr int kHalves = 2 * kVectors;
+  __m256i totals[kLines][kHalves];
+  const __m256i* from = reinterpret_cast<const __m256i*>(corrections);
+#pragma GCC unroll 4
+  for (int line = 0; line < kLines; ++line)
+#pragma GCC unroll 4
+    for (int half = 0; half < kHalves; ++half) totals[line][half] = _mm256_load_si256(from + half);
+  for (int input = 0; input < depth; input += kInputs, weights += kOutputs * kInputs) {
+    __m256i spread[kLines];
 #pragma GCC unroll 4
     for (int line = 0; line < kLines; ++line)
+      spread[line] = _mm256_set1_epi32(four_of(bytes + size_t(line) * depth + input));
 #pragma GCC unroll 4
-      for (int part = 0; part < kParts; ++part) {
-        const int32_t* from = corrections + (half * kParts + part) * 8;
-        totals[line][part] = _mm256_load_si256(reinterpret_cast<const __m256i*>(from));
-      }
-    for (int input = 0; input < depth; input += kInputs, weights += kOutputs * kInputs) {
-      __m256i spread[kLines];
+    for (int half = 0; half < kHalves; ++half) {
+      const __m256i columns = _mm256_load_si256(reinterpret_cast<const __m256i*>(weights) + half);
 #pragma GCC unroll 4
-      for (int line = 0; line < kLines; ++line) {
-        spread[line] = _mm256_set1_epi32(four_of(bytes + size_t(line) * depth + input));
-      }
-#pragma GCC unroll 4
-      for (int part = 0; part < kParts; ++part) {
-        const __m256i columns = _mm256_load_si256(reinterpret_cast<const __m256i*>(weights + part * 32));
-#pragma GCC unroll 4
-        for (int line = 0; line < kLines; ++line)
-          totals[line][part] = _mm256_dpbusd_avx_epi32(totals[line][part], spread[line], columns);
-      }
+      for (int line = 0; line < kLines; ++line)
+        totals[line][half] = _mm256_dpbusd_avx_epi32(totals[line][half], spread[line], columns);
     }
-    __m256i* to = reinterpret_cast<__m256i*>(sums) + half * kParts;
-#pragma GCC unroll 4
-    for (int line = 0; line < kLines; ++line, to += 2 * kParts)
-#pragma GCC unroll 4
-      for (int part = 0; part < kParts; ++part) _mm256_storeu_si256(to + part, totals[line][part]);
   }
+#pragma GCC unroll 4
+  for (int line = 0; line < kLines; ++line)
+#pragma GCC unroll 4
+    for (int half = 0; half < kHalves; ++half)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums[line]) + half, totals[line][half]);
 #elif defined(SPECMT_BYTES_CLIP)
   const __m256i ones = _mm256_set1_epi16(1);
-  for (int part = 0; part < kParts; ++part) {
-    __m256i totals[kLines][2];
-    const __m256i* from = reinterpret_cast<const __m256i*>(corrections + part * kLanes);
+  __m256i totals[kLines][2];
+  const __m256i* from = reinterpret_cast<const __m256i*>(corrections);
 #pragma GCC unroll 4
-    for (int line = 0; line < kLines; ++line)
+  for (int line = 0; line < kLines; ++line)
 #pragma GCC unroll 2
-      for (int half = 0; half < 2; ++half) totals[line][half] = _mm256_load_si256(from + half);
-    const uint16_t *inputs = order.inputs + part * (depth / kInputs), *end = inputs + depth / kInputs;
-    for (const uint16_t* next = end; next < end + depth / kInputs; next += 32) fetch(next);
-    // Fours of inputs that fit together, of which the products are added within 16 bits; then those that are single.
-    for (const uint16_t* paired = inputs + 2 * order.pairs[part]; inputs < paired; inputs += 2, weights += 128) {
-      fetch(weights + kAhead);
-      fetch(weights + kAhead + 64);
-      __m256i columns[2][2];
+    for (int half = 0; half < 2; ++half) totals[line][half] = _mm256_load_si256(from + half);
+  const uint16_t *inputs = order.inputs, *end = inputs + depth / kInputs;
+  // Fours of inputs that fit together, of which the products are added within 16 bits; then those that are single.
+  for (const uint16_t* paired = inputs + 2 * order.pairs; inputs < paired; inputs += 2, weights += 128) {
+    fetch(weights + kAhead);
+    fetch(weights + kAhead + 64);
+    __m256i columns[2][2];
 #pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i)
-        columns[i / 2][i % 2] = _mm256_load_si256(reinterpret_cast<const __m256i*>(weights) + i);
+    for (int i = 0; i < 4; ++i)
+      columns[i / 2][i % 2] = _mm256_load_si256(reinterpret_cast<const __m256i*>(weights) + i);
 #pragma GCC unroll 4
-      for (int line = 0; line < kLines; ++line) {
-        const uint8_t* of_line = bytes + size_t(line) * depth;
-        const __m256i first = _mm256_set1_epi32(four_of(of_line + inputs[0]));
-        const __m256i second = _mm256_set1_epi32(four_of(of_line + inputs[1]));
+    for (int line = 0; line < kLines; ++line) {
+      const uint8_t* of_line = bytes + size_t(line) * depth;
+      const __m256i first = _mm256_set1_epi32(four_of(of_line + inputs[0]));
+      const __m256i second = _mm256_set1_epi32(four_of(of_line + inputs[1]));
 #pragma GCC unroll 2
-        for (int half = 0; half < 2; ++half) {
-          const __m256i fours = _mm256_add_epi16(_mm256_maddubs_epi16(first, columns[0][half]),
-                                                 _mm256_maddubs_epi16(second, columns[1][half]));
-          totals[line][half] = _mm256_add_epi32(totals[line][half], _mm256_madd_epi16(fours, ones));
-        }
+      for (int half = 0; half < 2; ++half) {
+        const __m256i fours = _mm256_add_epi16(_mm256_maddubs_epi16(first, columns[0][half]),
+                                               _mm256_maddubs_epi16(second, columns[1][half]));
+        totals[line][half] = _mm256_add_epi32(totals[line][half], _mm256_madd_epi16(fours, ones));
       }
     }
-    for (; inputs < end; ++inputs, weights += 64) {
-#pragma GCC unroll 4
-      for (int line = 0; line < kLines; ++line) {
-        const __m256i spread = _mm256_set1_epi32(four_of(bytes + size_t(line) * depth + *inputs));
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; ++half) {
-          const __m256i column = _mm256_load_si256(reinterpret_cast<const __m256i*>(weights) + half);
-          const __m256i pairs = _mm256_maddubs_epi16(spread, column);
-          totals[line][half] = _mm256_add_epi32(totals[line][half], _mm256_madd_epi16(pairs, ones));
-        }
-      }
-    }
-#pragma GCC unroll 4
-    for (int line = 0; line < kLines; ++line)
-#pragma GCC unroll 2
-      for (int half = 0; half < 2; ++half)
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(&sums[line][part]) + half, totals[line][half]);
   }
+  for (; inputs < end; ++inputs, weights += 64) {
+#pragma GCC unroll 4
+    for (int line = 0; line < kLines; ++line) {
+      const __m256i spread = _mm256_set1_epi32(four_of(bytes + size_t(line) * depth + *inputs));
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        const __m256i column = _mm256_load_si256(reinterpret_cast<const __m256i*>(weights) + half);
+        const __m256i pairs = _mm256_maddubs_epi16(spread, column);
+        totals[line][half] = _mm256_add_epi32(totals[line][half], _mm256_madd_epi16(pairs, ones));
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int line = 0; line < kLines; ++line)
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums[line]) + half, totals[line][half]);
 #else
   for (int line = 0; line < kLines; ++line) std::memcpy(sums[line], corrections, sizeof sums[line]);
-  for (int part = 0; part < kParts; ++part)
-    for (int input = 0; input < depth; input += kInputs, weights += kOutputs * kInputs)
-      for (int line = 0; line < kLines; ++line) {
-        const uint8_t* four = bytes + size_t(line) * depth + input;
-        const int8_t* from = weights;
-        int32_t* totals = reinterpret_cast<int32_t*>(&sums[line][part]);
-        for (int output = 0; output < kOutputs; ++output, from += kInputs)
-          totals[output] += four[0] * from[0] + four[1] * from[1] + four[2] * from[2] + four[3] * from[3];
-      }
+  for (int input = 0; input < depth; input += kInputs, weights += kOutputs * kInputs)
+    for (int line = 0; line < kLines; ++line) {
+      const uint8_t* four = bytes + size_t(line) * depth + input;
+      const int8_t* from = weights;
+      int32_t* totals = reinterpret_cast<int32_t*>(sums[line]);
+      for (int output = 0; output < kOutputs; ++output, from += kInputs)
+        totals[output] += four[0] * from[0] + four[1] * from[1] + four[2] * from[2] + four[3] * from[3];
+    }
 #endif
 }
+
+#ifdef SPECMT_BYTES_CLIP
+// The same, of a line of which few fours are active.
+__attribute__((noinline)) inline void add_up_active(const uint8_t* bytes, const Active& active, const int8_t* weights,
+                                                    const Order& order, const int32_t* corrections,
+                                                    Ints (&sums)[kVectors]) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  const __m256i* from = reinterpret_cast<const __m256i*>(corrections);
+  __m256i totals[2] = {_mm256_load_si256(from), _mm256_load_si256(from + 1)};
+  const auto pairs = [&](uint16_t four, int half) {
+    const int8_t* columns = weights + size_t(order.places[four]) * kInputs * kOutputs;
+    return _mm256_maddubs_epi16(_mm256_set1_epi32(four_of(bytes + size_t(four) * kInputs)),
+                                _mm256_load_si256(reinterpret_cast<const __m256i*>(columns) + half));
+  };
+  for (const uint16_t* four = active.small; four < active.others; four += 2)
+    for (int half = 0; half < 2; ++half) {
+      const __m256i fours = _mm256_add_epi16(pairs(four[0], half), pairs(four[1], half));
+      totals[half] = _mm256_add_epi32(totals[half], _mm256_madd_epi16(fours, ones));
+    }
+  for (const uint16_t* four = active.others; four < active.end; ++four)
+    for (int half = 0; half < 2; ++half)
+      totals[half] = _mm256_add_epi32(totals[half], _mm256_madd_epi16(pairs(*four, half), ones));
+  std::memcpy(sums, totals, sizeof totals);
+}
+#endif
 
 #ifdef SPECMT_TILES
 // Tiles 0 to 3 are sums of 16 outputs each, 4 has bytes, the others weights.
@@ -164,7 +182,7 @@ inline void shape_tiles(int lines) {
 
 // Not inlined: what it reads is in memory when it is called.
 __attribute__((noinline)) inline void add_up_tiled(const uint8_t* bytes, int depth, const int8_t* weights,
-                                                   const int32_t* corrections, Ints (&sums)[kTiledLines][kParts]) {
+                                                   const int32_t* corrections, Ints (&sums)[kTiledLines][kVectors]) {
   constexpr int kDeep = 64, kBetween = kOutputs * kInputs;  // inputs of a tile; bytes from four inputs to the next
   _tile_loadd(0, corrections, 0);                           // for all lines the same
   _tile_loadd(1, corrections + 16, 0);

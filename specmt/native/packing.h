@@ -13,12 +13,11 @@
 
 namespace specmt {
 
-constexpr int kInputs = 4;               // inputs that a dot product adds at once
-constexpr int kGroup = 64;               // outputs of a group
-constexpr int kParts = kGroup / kLanes;  // vectors of outputs of a group
+constexpr int kInputs = 4;  // inputs that a dot product adds at once
+constexpr int kGroup = 64;  // outputs are filled up to a multiple of it
 
-// Of a product: outputs that are computed at a time, and at most for so many lines. Bytes of weights that are asked for
-// early: a product of few lines waits for them.
+// Of a product: outputs that are computed at a time, a strip, and at most for so many lines. Bytes of weights that are
+// asked for early: a product of few lines waits for them.
 #if defined(__AVX512VNNI__)
 constexpr int kOutputs = 64, kTile = 6, kAhead = 1024;
 #elif defined(__AVXVNNI__)
@@ -28,6 +27,8 @@ constexpr int kOutputs = 16, kTile = 4, kAhead = 8192;
 #else
 constexpr int kOutputs = 16, kTile = 2;
 #endif
+
+constexpr int kVectors = kOutputs / kLanes;  // of outputs of a strip
 
 #ifdef SPECMT_TILES
 constexpr int kTiledLines = 16;  // at most, of a tile

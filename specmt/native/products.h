@@ -77,6 +77,7 @@ class Product {
     inputs_ = matrices[0].inputs;
     depth_ = rounded_up(inputs_, kGroup);
     low_ = lowest(quantiser.zero);
+    blank_ = quantiser.zero == 0;
     groups_ = rounded_up(outputs_, kGroup) / kGroup;
     const int padded = groups_ * kGroup;
     weights_ = arena.take<int8_t>(size_t(padded) * depth_);
@@ -87,21 +88,24 @@ class Product {
     int output = 0;
     for (const Stored& matrix : matrices)
       for (int row = 0; row < matrix.outputs; ++row, ++output) pack(matrix, row, output, quantiser);
-    pairing_.arrange(arena, weights_, groups_, depth_);
+    pairing_.arrange(arena, weights_, padded / kOutputs, depth_);
   }
 
   int padded_outputs() const { return groups_ * kGroup; }
   int depth() const { return depth_; }
 
-  // For each of `lines` (each `depth` bytes) and each part of 16 outputs, calls finish(line, first output, values):
-  // in order of outputs within a group, but for several groups at a time.
+  // For each of `lines` (each `depth` bytes) and each vector of outputs, calls finish(line, first output, values): in
+  // order of outputs within a group, but for several groups at a time.
   template <class Finish>
   void run(Crew& crew, const uint8_t* activations, int lines, const Finish& finish) const {
 #ifdef SPECMT_TILES
     if (lines >= kFewestTiled)
       return share(crew, lines, [&](int begin, int end) { run_tiled(activations, lines, begin, end, finish); });
 #endif
-    const Lines& read = readable(activations, lines, depth_, inputs_, low_);
+    const Lines& read = readable(activations, lines, depth_, inputs_, low_, blank_);
+#ifdef SPECMT_BYTES_CLIP
+    if (read.few) return share(crew, lines, [&](int begin, int end) { run_active(read, lines, begin, end, finish); });
+#endif
     share(crew, lines, [&](int begin, int end) { run_groups(read, lines, begin, end, finish); });
   }
 
@@ -112,6 +116,8 @@ class Product {
   }
 
  private:
+  static constexpr int kStrips = kGroup / kOutputs;  // of a group
+
   void pack(const Stored& matrix, int row, int output, const Quantiser& quantiser) {
     const int8_t* from = matrix.integers + size_t(row) * matrix.inputs;
     int8_t* to = weights_ + size_t(output / kOutputs) * kOutputs * depth_ + output % kOutputs * kInputs;
@@ -132,59 +138,78 @@ class Product {
     crew.share(groups_, work);
   }
 
+  // A strip after the other, each for all lines: its weights stay near.
   template <class Finish>
   void run_groups(const Lines& activations, int lines, int begin, int end, const Finish& finish) const {
     const int tiles = (lines + kTile - 1) / kTile;
-    for (int group = begin; group < end; ++group)
+    for (int strip = begin * kStrips; strip < end * kStrips; ++strip)
       for (int tile = 0; tile < tiles; ++tile) {
         const int first = int(int64_t(lines) * tile / tiles), last = int(int64_t(lines) * (tile + 1) / tiles);
-        run_tile(activations, first, last - first, group, finish);
+        run_tile(activations, first, last - first, strip, finish);
       }
   }
 
   template <class Finish>
-  void run_tile(const Lines& activations, int begin, int lines, int group, const Finish& finish) const {
+  void run_tile(const Lines& activations, int begin, int lines, int strip, const Finish& finish) const {
     switch (lines) {
       case 1:
-        return run_lines<1>(activations, begin, group, finish);
+        return run_lines<1>(activations, begin, strip, finish);
       case 2:
-        return run_lines<2>(activations, begin, group, finish);
+        return run_lines<2>(activations, begin, strip, finish);
       case 3:
-        if constexpr (kTile >= 3) return run_lines<3>(activations, begin, group, finish);
+        if constexpr (kTile >= 3) return run_lines<3>(activations, begin, strip, finish);
         break;
       case 4:
-        if constexpr (kTile >= 4) return run_lines<4>(activations, begin, group, finish);
+        if constexpr (kTile >= 4) return run_lines<4>(activations, begin, strip, finish);
         break;
       case 5:
-        if constexpr (kTile >= 5) return run_lines<5>(activations, begin, group, finish);
+        if constexpr (kTile >= 5) return run_lines<5>(activations, begin, strip, finish);
         break;
       case 6:
-        if constexpr (kTile >= 6) return run_lines<6>(activations, begin, group, finish);
+        if constexpr (kTile >= 6) return run_lines<6>(activations, begin, strip, finish);
     }
   }
 
   template <int kLines, class Finish>
-  void run_lines(const Lines& activations, int begin, int group, const Finish& finish) const {
-    alignas(64) Ints sums[kLines][kParts];  // Clang forgets what the type says of it
-    const int8_t* weights = weights_ + size_t(group) * kGroup * depth_;
-    const Order order = pairing_.of(group);
-    add_up<kLines>(activations.bytes() + size_t(begin) * depth_, depth_, weights, order, corrections_ + group * kGroup,
-                   sums);
+  void run_lines(const Lines& activations, int begin, int strip, const Finish& finish) const {
+    alignas(64) Ints sums[kLines][kVectors];  // Clang forgets what the type says of it
+    const int8_t* weights = weights_ + size_t(strip) * kOutputs * depth_;
+    const Order order = pairing_.of(strip);
+    add_up<kLines>(activations.bytes() + size_t(begin) * depth_, depth_, weights, order,
+                   corrections_ + strip * kOutputs, sums);
 #ifdef SPECMT_BYTES_CLIP
-    for (int line = 0; line < kLines; ++line)
-      for (size_t i = activations.ends[begin + line]; i < activations.ends[begin + line + 1]; ++i)
-        add_beyond(activations.beyond[i], depth_, weights, order, sums[line]);
+    for (int line = 0; line < kLines; ++line) add_beyond(activations, begin + line, weights, order, sums[line]);
 #endif
-    for (int line = 0; line < kLines; ++line) finish_line(sums[line], begin + line, group, finish);
+    for (int line = 0; line < kLines; ++line) finish_line(sums[line], begin + line, strip, finish);
   }
 
   template <class Finish>
-  SPECMT_INLINE void finish_line(const Ints (&sums)[kParts], int line, int group, const Finish& finish) const {
-    for (int part = 0; part < kParts; ++part) {
-      const int output = group * kGroup + part * kLanes;
-      finish(line, output, floats(sums[part]) * load(scales_ + output) + load(biases_ + output));
+  SPECMT_INLINE void finish_line(const Ints (&sums)[kVectors], int line, int strip, const Finish& finish) const {
+    for (int vector = 0; vector < kVectors; ++vector) {
+      const int output = strip * kOutputs + vector * kLanes;
+      finish(line, output, floats(sums[vector]) * load(scales_ + output) + load(biases_ + output));
     }
   }
+
+#ifdef SPECMT_BYTES_CLIP
+  // As `run_groups`, of lines that have few active fours. Each asks for its share of the next strip.
+  template <class Finish>
+  void run_active(const Lines& activations, int lines, int begin, int end, const Finish& finish) const {
+    const size_t bytes = size_t(kOutputs) * depth_;  // of a strip
+    for (int strip = begin * kStrips; strip < end * kStrips; ++strip) {
+      const int8_t *weights = weights_ + strip * bytes, *next = weights + bytes;
+      const Order order = pairing_.of(strip);
+      for (int line = 0; line < lines; ++line) {
+        for (; next < weights + bytes + bytes * (line + 1) / lines; next += kCacheLine) fetch(next);
+        alignas(64) Ints sums[kVectors];
+        add_up_active(activations.bytes() + size_t(line) * depth_, activations.active_of(line), weights, order,
+                      corrections_ + strip * kOutputs, sums);
+        add_beyond(activations, line, weights, order, sums);
+        finish_line(sums, line, strip, finish);
+      }
+    }
+  }
+#endif
 
 #ifdef SPECMT_TILES
   // All tiles have as many lines: the last begins early.
@@ -192,7 +217,7 @@ class Product {
   void run_tiled(const uint8_t* activations, int lines, int begin, int end, const Finish& finish) const {
     const int tiles = (lines + kTiledLines - 1) / kTiledLines, height = (lines + tiles - 1) / tiles;
     shape_tiles(height);
-    alignas(64) Ints sums[kTiledLines][kParts];
+    alignas(64) Ints sums[kTiledLines][kVectors];
     for (int group = begin; group < end; ++group)
       for (int line = 0; line < lines;) {
         const int first = std::min(line, lines - height);
@@ -207,7 +232,8 @@ class Product {
   int outputs_ = 0;
   int inputs_ = 0;
   int depth_ = 0;
-  int low_ = 0;  // see `lowest`
+  int low_ = 0;         // see `lowest`
+  bool blank_ = false;  // whether zeros count for nothing, as behind a ReLU
   int groups_ = 0;
   int8_t* weights_ = nullptr;
   Pairing pairing_;
