@@ -16,7 +16,7 @@ BENCH ?=
 BIN := .venv/bin
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt
 SOURCES := $(shell find specmt -type f -not -name '*.pyc' -not -name '*.so' 2>/dev/null)
-COMPILED := setup.py $(wildcard specmt/native/*.cc specmt/native/*.h)
+COMPILED := setup.py $(wildcard specmt/native/*.cc specmt/native/*.h tests/native/*.cc)
 
 # A development install runs the demo as well: with one there, the demo does not install over it.
 RUNNABLE := $(if $(wildcard .venv/.dev),.venv/.dev,.venv/.demo)
@@ -39,13 +39,13 @@ test: .venv/.dev  ## run the tests
 check: .venv/.dev  ## ruff, the format, strict types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror specmt/native/*.cc specmt/native/*.h
+	$(BIN)/clang-format --dry-run --Werror specmt/native/*.cc specmt/native/*.h tests/native/*.cc
 	$(BIN)/mypy
 
 format: .venv/.dev  ## put imports and layout right
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i specmt/native/*.cc specmt/native/*.h
+	$(BIN)/clang-format -i specmt/native/*.cc specmt/native/*.h tests/native/*.cc
 
 bench: .venv/.dev  ## measure what has not been measured, and write docs/benchmarks.md, or runs/bench-… for a BUNDLE (an hour)
 	$(BIN)/python -c 'import ctranslate2' 2> /dev/null || $(PIP_INSTALL) --editable '.[bench]'

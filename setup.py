@@ -27,18 +27,16 @@ HEADERS = sorted(FOLDER.glob("*.h"))
 SOURCES = sorted(str(path) for path in FOLDER.glob("*.cc"))
 EXACT = ["-fno-fast-math", "-ffp-contract=off"]  # the same bits, whatever the compiler makes of it
 FLAGS = ["-std=c++17", "-O3", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-Wno-psabi", *EXACT]
-X86 = platform.machine().lower() in {"x86_64", "amd64"}
 AVX512 = ["-mavx2", *(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni"))]
-LEVELS = {"any": []} | (
-    {
-        "avx2": ["-mavx2"],
-        "avxvnni": ["-mavx2", "-mavxvnni"],
-        "avx512": AVX512,
-        "amx": [*AVX512, "-mamx-tile", "-mamx-int8"],
-    }
-    if X86
-    else {}
-)
+X86 = {
+    "avx2": ["-mavx2"],
+    "avxvnni": ["-mavx2", "-mavxvnni"],
+    "avx512": AVX512,
+    "amx": [*AVX512, "-mamx-tile", "-mamx-int8"],
+}
+ARM = {"dotprod": ["-march=armv8.2-a+dotprod"]}
+MACHINES = {"x86_64": X86, "amd64": X86, "aarch64": ARM}
+LEVELS: dict[str, list[str]] = {"any": [], **MACHINES.get(platform.machine().lower(), {})}
 """One library for each level of processors; which one runs is found out when it is loaded."""
 
 

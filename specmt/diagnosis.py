@@ -40,7 +40,7 @@ OPTIONAL = {
     "subword-nmt": "converted models with byte-pair encoding",
     "matplotlib": "specmt eval --plot",
 }
-CPU_FEATURES = {
+_X86_FEATURES = {
     "avx2": "the least for fast 8-bit products",
     "avx512f": "wider vectors",
     "avx_vnni": "8-bit products in one step (256 bits)",
@@ -48,6 +48,9 @@ CPU_FEATURES = {
     "amx_int8": "8-bit products of tiles",
     "amx_bf16": "bfloat16 products of tiles, for --engine torch --precision bf16",
 }
+_ARM_FEATURES = {"asimddp": "the least for fast 8-bit products: dot products"}
+CPU_FEATURES = _ARM_FEATURES if platform.machine() == "aarch64" else _X86_FEATURES
+"""As Linux names them, and what they are for."""
 _GERMAN = ("Ein Mann spielt Gitarre.", "Zwei Hunde laufen durch das Gras.", "Ich habe heute keine Zeit.")
 _MADE_UP_PIECES = 8
 """Of a sentence in any other language."""
@@ -141,7 +144,8 @@ def _engine(model: Path) -> tuple[str, str]:
 def _cpu_features() -> dict[str, bool | None]:
     """Those of `CPU_FEATURES`, where /proc says them."""
     try:
-        found = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+        cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        found = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo, re.MULTILINE)
     except OSError:
         found = None
     flags = found[1].split() if found else None

@@ -28,7 +28,9 @@ def engine_for(bundle: Bundle, device: str = "cpu", precision: str = "fp32") -> 
     if bundle.has_graphs:
         why_not = "the model has no ranges"
         if bundle.has_ranges:
-            why_not = "the native engine is not compiled here, or not fast on this processor (no AVX2)"
+            why_not = (
+                "the native engine is not compiled here, or not fast on this processor (no AVX2 or Arm dot product)"
+            )
         return "onnx", f"{why_not}; the model has graphs"
     if can_be_native:
         return "native", "the model has ranges and no graphs"

@@ -213,7 +213,7 @@ def test_other_integers_are_converted_and_another_number_of_them_is_refused(fold
 
 
 @pytest.mark.parametrize("shape", [ARCHITECTURE, FOREIGN, MARIAN, WIDE], ids=["plain", "foreign", "marian", "wide"])
-@pytest.mark.parametrize("level", LEVELS[:-1])
+@pytest.mark.parametrize("level", LEVELS)
 def test_processors_without_the_newest_instructions_compute_the_same_bits(
     tmp_path: Path, level: str, shape: Architecture
 ) -> None:

@@ -29,6 +29,7 @@ SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA = 158, 0x1023, 18
         (0b1011, ("avx512",), ("any", "avx2")),
         (0b11011, (), ("any", "avx2", "avx512", "amx")),
         (0b11011, ("amx",), ("any", "avx2", "avx512")),
+        (0b100001, (), ("any", "dotprod")),
         (0b1111, LEVELS, ()),
     ],
 )
@@ -100,10 +101,18 @@ def test_the_environment_chooses_a_build(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_this_processors_best_build_is_the_one_for_its_instructions() -> None:
-    needed = {"any": set(), "avx2": {"avx2"}, "avxvnni": {"avx_vnni"}, "avx512": {"avx512_vnni"}, "amx": {"amx_int8"}}
-    if platform.machine() == "x86_64" and platform.system() == "Linux":
+    needed = {
+        "any": set(),
+        "avx2": {"avx2"},
+        "avxvnni": {"avx_vnni"},
+        "avx512": {"avx512_vnni"},
+        "amx": {"amx_int8"},
+        "dotprod": {"asimddp"},
+    }
+    if platform.machine() in {"x86_64", "aarch64"} and platform.system() == "Linux":
         flags = set(Path("/proc/cpuinfo").read_text().split())
-        if ctypes.CDLL(None).syscall(SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA):
+        asked = (SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
+        if "amx_int8" in flags and ctypes.CDLL(None).syscall(*asked):
             flags.discard("amx_int8")  # Linux, or what stands in for it, does not let us
         built = {level for level in LEVELS if (native_library.FOLDER / f"specmt-{level}.so").exists()}
         assert runnable() == tuple(level for level in LEVELS if level in built and needed[level] <= flags)

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FOLDER = Path(__file__).parent.parent / "native"
-LEVELS = ("any", "avx2", "avxvnni", "avx512", "amx")
-"""Processors that builds are made for, the slowest first: any, those with AVX2, AVX-VNNI, AVX-512 VNNI, AMX."""
+LEVELS = ("any", "avx2", "avxvnni", "avx512", "amx", "dotprod")
+"""Processors that builds are made for, the slowest first: any; with AVX2, AVX-VNNI, AVX-512 VNNI, AMX; with Arm's dot
+product of bytes."""
 _FAST = LEVELS[1:]
 """Those whose builds are faster than ONNX Runtime."""
-WAITING_FOR_WEIGHTS = LEVELS[3:]
+WAITING_FOR_WEIGHTS = ("avx512", "amx")
 """Those in which a step of one row takes as long as its weights take to come from memory."""
 BUILD_VARIABLE = "SPECMT_NATIVE_BUILD"
 """Of the environment: which of `LEVELS` runs in place of the fastest, to see what others' processors do."""

@@ -9,6 +9,11 @@
 #include <cpuid.h>
 #endif
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 #if defined(__x86_64__) && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -49,9 +54,10 @@ int called(const Network* network, const Work& work) {
   });
 }
 
+#if defined(__x86_64__)
 // Whether this process may use the processor's tiles, for which Linux wants to be asked.
 bool has_tiles() {
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__linux__)
   constexpr unsigned kTiles = 1 << 24, kBytes = 1 << 25;  // AMX-TILE, AMX-INT8
   constexpr long kAsk = 0x1023, kTileData = 18;           // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   unsigned a, b, c, d;
@@ -61,6 +67,7 @@ bool has_tiles() {
   return false;
 #endif
 }
+#endif
 
 }  // namespace
 
@@ -68,7 +75,8 @@ bool has_tiles() {
 extern "C" {
 
 // Which builds this processor can run: 1 any, plus 2 with AVX2, plus 4 with AVX-VNNI, plus 8 with AVX-512 VNNI, plus 16
-// with AMX as well, which the process is then allowed to use, whatever build it takes.
+// with AMX as well, which the process is then allowed to use, whatever build it takes. On Arm, 1 and 32 with its dot
+// product.
 int specmt_processor_levels() {
   int levels = 1;
 #if defined(__x86_64__)
@@ -82,6 +90,8 @@ int specmt_processor_levels() {
   if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
     levels |= has_tiles() ? 8 + 16 : 8;
+#elif defined(__aarch64__) && defined(__linux__)
+  if (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) levels |= 32;
 #endif
   return levels;
 }

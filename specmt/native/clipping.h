@@ -1,4 +1,7 @@
-// How lines are read, and weights ordered, for processors that have no dot product of bytes (AVX2 alone).
+// How lines are read, and weights ordered, for what each build's processors multiply bytes with.
+//
+// Where activations must be signed as weights are (Arm), lines are read less 128. What follows is of processors that
+// have no dot product of bytes (AVX2 alone).
 //
 // What they multiply bytes with clips sums of two products at 16 bits, and each such sum of two must be widened to 32.
 // So activations are read less what leads to clipping, and products of eight inputs are added before they are widened,
@@ -227,15 +230,32 @@ inline void add_beyond(const Lines& lines, int line, const int8_t* weights, cons
 
 #else
 
-inline int lowest(float) { return 0; }
-
 struct Lines {
   const uint8_t* within;
 
   const uint8_t* bytes() const { return within; }
 };
 
+#ifdef SPECMT_SIGNED
+
+inline int lowest(float) { return 128; }
+
+// Less 128, as signed bytes. Until the same thread's next call.
+inline Lines readable(const uint8_t* bytes, int lines, int depth, int, int, bool) {
+  thread_local std::vector<uint8_t> read;
+  const size_t count = size_t(lines) * depth;
+  read.resize(std::max(read.size(), count));
+  for (size_t i = 0; i < count; ++i) read[i] = bytes[i] ^ 128;
+  return {read.data()};
+}
+
+#else
+
+inline int lowest(float) { return 0; }
+
 inline Lines readable(const uint8_t* bytes, int, int, int, int, bool) { return {bytes}; }
+
+#endif
 
 struct Order {};
 

@@ -1,9 +1,12 @@
 // Sums of products of a line's 8-bit activations with packed 8-bit weights, as each build's processors add them.
 //
 // Weights lie in strips of as many outputs as are computed at a time; in a strip, each four inputs of all outputs lie
-// together, so that they are read in the order of memory. Activations are unsigned, weights signed: the operands of the
-// processors' instructions. Sums are exact, hence the same for any number of lines, on any processor.
+// together, so that they are read in the order of memory (on AVX2 alone the fours themselves are in an order of each
+// strip's own). Activations are unsigned, weights signed, as the processors' instructions take them; Arm's takes both
+// signed. Sums are exact, hence the same for any number of lines, on any processor.
 #pragma once
+
+#include <type_traits>
 
 #include "clipping.h"
 #include "packing.h"
@@ -125,6 +128,38 @@ __attribute__((noinline)) void add_up(const uint8_t* bytes, int depth, const int
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half)
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums[line]) + half, totals[line][half]);
+#elif defined(SPECMT_SIGNED)
+  constexpr int kQuads = 4 * kVectors;  // of outputs
+  int32x4_t totals[kLines][kQuads];
+#pragma GCC unroll 4
+  for (int line = 0; line < kLines; ++line)
+#pragma GCC unroll 8
+    for (int quad = 0; quad < kQuads; ++quad) totals[line][quad] = vld1q_s32(corrections + quad * 4);
+  for (int input = 0; input < depth; input += 16) {
+    int8x16_t read[kLines];  // four fours each
+#pragma GCC unroll 4
+    for (int line = 0; line < kLines; ++line)
+      read[line] = vreinterpretq_s8_u8(vld1q_u8(bytes + size_t(line) * depth + input));
+    const auto add = [&](auto four) {
+#pragma GCC unroll 8
+      for (int quad = 0; quad < kQuads; ++quad) {
+        const int8x16_t columns = vld1q_s8(weights + quad * 16);
+#pragma GCC unroll 4
+        for (int line = 0; line < kLines; ++line)
+          totals[line][quad] = vdotq_laneq_s32(totals[line][quad], columns, read[line], decltype(four)::value);
+      }
+      weights += kOutputs * kInputs;
+    };
+    add(std::integral_constant<int, 0>());
+    add(std::integral_constant<int, 1>());
+    add(std::integral_constant<int, 2>());
+    add(std::integral_constant<int, 3>());
+  }
+#pragma GCC unroll 4
+  for (int line = 0; line < kLines; ++line)
+#pragma GCC unroll 8
+    for (int quad = 0; quad < kQuads; ++quad)
+      vst1q_s32(reinterpret_cast<int32_t*>(sums[line]) + quad * 4, totals[line][quad]);
 #else
   for (int line = 0; line < kLines; ++line) std::memcpy(sums[line], corrections, sizeof sums[line]);
   for (int input = 0; input < depth; input += kInputs, weights += kOutputs * kInputs)

@@ -11,6 +11,10 @@
 #define SPECMT_BYTES_CLIP  // no dot product; what multiplies bytes clips sums of two at 16 bits
 #endif
 
+#if defined(__ARM_FEATURE_DOTPROD)
+#define SPECMT_SIGNED  // its dot product's bytes are both signed
+#endif
+
 namespace specmt {
 
 constexpr int kInputs = 4;  // inputs that a dot product adds at once
@@ -20,7 +24,7 @@ constexpr int kGroup = 64;  // outputs are filled up to a multiple of it
 // asked for early: a product of few lines waits for them.
 #if defined(__AVX512VNNI__)
 constexpr int kOutputs = 64, kTile = 6, kAhead = 1024;
-#elif defined(__AVXVNNI__)
+#elif defined(__AVXVNNI__) || defined(SPECMT_SIGNED)
 constexpr int kOutputs = 32, kTile = 3;
 #elif defined(__AVX2__)
 constexpr int kOutputs = 16, kTile = 4, kAhead = 8192;

@@ -8,6 +8,8 @@
 
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace specmt {
@@ -127,6 +129,10 @@ SPECMT_INLINE void store_bytes(uint8_t* to, Ints values) {
   const __m256i words = _mm256_permute4x64_epi64(mixed, 0xd8);
   const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes);
+#elif defined(__aarch64__)
+  const auto words = [&](int i) { return vmovn_u32(uint32x4_t(values.parts[i])); };
+  const auto bytes = [&](int i) { return vmovn_u16(vcombine_u16(words(i), words(i + 1))); };
+  vst1q_u8(to, vcombine_u8(bytes(0), bytes(2)));
 #else
   for (int i = 0; i < kLanes; ++i) to[i] = uint8_t(values.parts[i / kWidest][i % kWidest]);
 #endif
