@@ -1,4 +1,4 @@
-"""What `specmt tune` found, in the user's cache: one file per model, processor and engine.
+"""What `specmt tune` found, in the user's cache: one file per model, engine, processor and number of cores.
 
 They are used under strict only, where any draft length gives the same text, and so do plain steps: no text depends on a
 clock.
@@ -35,11 +35,16 @@ class Key:
     engine: str
     """`Engine.name`: with device and precision."""
     cpu: str
+    cores: int
+    """`Translator.workers`: on more of them a lone line's steps gain more than its drafts."""
 
     @classmethod
-    def here(cls, model: str, engine: str) -> Key:
+    def here(cls, translator: Translator) -> Key:
         """The key of a model and an engine on this machine; another build of the native engine is another engine."""
-        return cls(model, f"{engine}, {native_library.build()}" if engine.startswith("native") else engine, cpu_model())
+        engine = translator.engine.name
+        if engine.startswith("native"):
+            engine += f", {native_library.build()}"
+        return cls(translator.model_digest, engine, cpu_model(), translator.workers)
 
     @property
     def path(self) -> Path:
@@ -96,13 +101,17 @@ def default_settings(translator: Translator) -> DecodingSettings:
     return fastest(settings if translator.has_drafter else replace(settings, strategy="ar"), translator)
 
 
-def fastest(settings: DecodingSettings, translator: Translator) -> DecodingSettings:
-    """Strict settings with what is fastest here: as it was tuned, else as the engine has it. Others as they are."""
-    if settings.strategy != "spec" or settings.beta != 1:
+def fastest(settings: DecodingSettings, translator: Translator, reproducible: bool = False) -> DecodingSettings:
+    """Strict settings with what is fastest here: as it was tuned, else as the engine has it. Others as they are.
+
+    Args:
+        reproducible: whether any line may ask for it: where the shape of a pass decides its bits, no clock may.
+    """
+    engine = translator.engine
+    if settings.strategy != "spec" or settings.beta != 1 or (reproducible and not engine.row_exact):
         return settings
-    found = stored(Key.here(translator.model_digest, translator.engine.name), translator.engine.max_draft_length)
+    found = stored(Key.here(translator), engine.max_draft_length)
     if not found:
-        engine = translator.engine
         length = min(settings.draft_length, engine.strict_draft_length or settings.draft_length)
         return replace(settings, draft_length=length, speculated_rows=engine.speculated_rows)
     return replace(settings, draft_length=found.draft_length, speculated_rows=found.rows)

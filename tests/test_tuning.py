@@ -23,7 +23,6 @@ from scripted import (
 from typer.testing import CliRunner
 
 from specmt import tuned, tuning
-from specmt.bundle import load_bundle
 from specmt.cli import app
 from specmt.dictionaries import Dictionary, FairseqVocabulary, Segmentation
 from specmt.engines.base import AnyEngine, Candidates, IntArray, Lattice, Speculation
@@ -221,7 +220,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-KEY = tuned.Key("a model", "onnx-cpu-int8", "a processor")
+KEY = tuned.Key("a model", "onnx-cpu-int8", "a processor", cores=2)
 
 
 def test_without_tuning_strict_speculates_as_the_engine_says() -> None:
@@ -232,7 +231,7 @@ def test_without_tuning_strict_speculates_as_the_engine_says() -> None:
     assert tuned.fastest(strict, translator) == expected
     assert tuned.fastest(replace(strict, draft_length=1), translator).draft_length == 1, "the model's is shorter"
     assert tuned.fastest(relaxed, translator) == relaxed, "plain steps would be another text"
-    tuned.store(tuned.Key.here(translator.model_digest, translator.engine.name), Tuned(2, 8))
+    tuned.store(tuned.Key.here(translator), Tuned(2, 8))
     assert tuned.fastest(strict, translator) == replace(strict, draft_length=2, speculated_rows=8)
 
 
@@ -240,7 +239,7 @@ def test_without_tuning_strict_speculates_as_the_engine_says() -> None:
 def test_without_settings_it_is_decoded_as_the_manifest_says_and_as_fast_as_is_known(strict: bool) -> None:
     translator = scripted_translator(ScriptedEngine())
     translator.defaults = replace(DEFAULTS, strict=strict)
-    tuned.store(tuned.Key.here(translator.model_digest, translator.engine.name), Tuned(2, 8))
+    tuned.store(tuned.Key.here(translator), Tuned(2, 8))
     settings = tuned.default_settings(translator)
     assert (settings.beta, settings.draft_length) == ((1, 2) if strict else (DEFAULTS.beta, DEFAULTS.draft_length))
     lines = ["ein hund", "", "zwei hunde"]
@@ -251,11 +250,11 @@ def test_without_a_drafter_it_is_decoded_by_plain_steps() -> None:
     assert tuned.default_settings(scripted_translator(ScriptedEngine(max_draft_length=0))).strategy == "ar"
 
 
-def test_a_draft_length_is_kept_by_model_engine_and_processor() -> None:
+def test_a_draft_length_is_kept_by_model_engine_processor_and_cores() -> None:
     tuned.store(KEY, Tuned(5, 8))
     assert tuned.stored(KEY, longest=10) == Tuned(5, 8)
-    for other in (replace(KEY, model="b"), replace(KEY, engine="torch-cpu-fp32"), replace(KEY, cpu="c")):
-        assert tuned.stored(other, longest=10) is None
+    for changed in ({"model": "b"}, {"engine": "torch-cpu-fp32"}, {"cpu": "c"}, {"cores": 1}):
+        assert tuned.stored(replace(KEY, **changed), longest=10) is None
     tuned.store(KEY, Tuned(7, 0))
     assert tuned.stored(KEY, longest=10) == Tuned(7, 0)
     assert tuned.stored(KEY, longest=6) is None, "more than the model drafts"
@@ -263,9 +262,10 @@ def test_a_draft_length_is_kept_by_model_engine_and_processor() -> None:
 
 def test_what_was_found_with_another_build_is_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(BUILD_VARIABLE, raising=False)
-    tuned.store(tuned.Key.here("a model", "native-cpu-int8"), Tuned(5, 8))
+    translator = scripted_translator(ScriptedEngine(name="native-cpu-int8"))
+    tuned.store(tuned.Key.here(translator), Tuned(5, 8))
     monkeypatch.setenv(BUILD_VARIABLE, "any")
-    assert tuned.stored(tuned.Key.here("a model", "native-cpu-int8"), longest=10) is None
+    assert tuned.stored(tuned.Key.here(translator), longest=10) is None
 
 
 @pytest.mark.parametrize(
@@ -346,13 +346,14 @@ def test_tune_prints_json_and_strict_translation_uses_the_length_unless_one_is_g
     assert {file.name: file.read_bytes() for file in bundle.iterdir()} == before
 
     # Whatever was the fastest here: another one than the model's own.
-    key = tuned.Key.here(load_bundle(bundle).digest, result["engine"])
+    key = tuned.Key(*(result[name] for name in ("model", "engine", "cpu", "cores")))
     tuned.store(key, Tuned(draft_length=2, rows=1))
     assert drafted(bundle, "--strict") == [2]
     assert drafted(bundle, "--beta", "1") == [2]
     assert drafted(bundle, "--strict", "--draft-length", "4") == [4]
     assert drafted(bundle) == [2], "strict, as the model has it"
     assert drafted(bundle, "--relaxed") == [3], "the model's own"
+    assert drafted(bundle, "--reproducible") == [3], "the shape of a pass decides its bits"
     tuned.store(key, Tuned(draft_length=2, rows=0))
     assert drafted(bundle, "--strict") == [], "plain steps are faster here"
 

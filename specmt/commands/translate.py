@@ -195,7 +195,8 @@ def translate(
     settings = settings_of(translator, strategy, draft_length, beta, tau, strict, beam, length_penalty, n_best)
     settings = with_replay(settings, replay_window, replay_group, reproducible, input_format is InputFormat.jsonl)
     settings = replace(settings, split=split, max_source_tokens=max_source_tokens, guards=guards, align=alignment)
-    settings = fastest(settings, translator) if draft_length is None else settings
+    if draft_length is None:
+        settings = fastest(settings, translator, reproducible or input_format is InputFormat.jsonl)
     form = Form(output_format, translator.vocabulary, n_best, scores, alignment)
     run(translator, settings.checked(translator.engine), streams, required, form, batch_size, max_batch_tokens, quiet)
 

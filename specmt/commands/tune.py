@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,8 +43,8 @@ def tune(
 ) -> None:
     """Find the fastest draft length on this machine, and the batch size up to which drafting pays, for strict decoding.
 
-    Kept in the user's cache by model, engine and processor. With --relaxed the model's own draft length holds: there
-    the length can change the text, which must not depend on timings.
+    Kept in the user's cache by model, engine, processor and number of cores. With --relaxed the model's own draft
+    length holds: there the length can change the text, which must not depend on timings.
     """
     from specmt import tuned, tuning
     from specmt.bundle import load_bundle
@@ -55,7 +56,7 @@ def tune(
     lines = _lines(model, source)
     requests = tuning.requests_of(translator, lines) if lines is not None else tuning.made_up_requests(translator)
     found = tuning.tune(translator.engine, requests, _emission(translator, model, source, lines), rounds)
-    key = tuned.Key.here(model.digest, translator.engine.name)
+    key = tuned.Key.here(translator)
     try:
         path = tuned.store(key, tuned.Tuned(found.best.draft_length, found.rows))
     except InputError:
@@ -63,11 +64,11 @@ def tune(
             typer.echo(_table(found))  # what was measured need not be lost
         raise
     if output_format is ReportFormat.json:
-        result = {**found.to_json(), "engine": key.engine, "cpu": key.cpu, "model": key.model, "kept_in": str(path)}
+        result = {**found.to_json(), **asdict(key), "kept_in": str(path)}
         typer.echo(json.dumps(result, ensure_ascii=False, indent=2))
     else:
         typer.echo(_table(found))
-        typer.echo(f"{key.engine}, {key.cpu}; kept in {path}")
+        typer.echo(f"{key.engine}, {key.cpu}, cores used: {key.cores}; kept in {path}")
 
 
 def _lines(bundle: Bundle, source: Path | None) -> list[str] | None:
