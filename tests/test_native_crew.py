@@ -100,5 +100,7 @@ if child:
     print(os.waitpid(child, 0)[1], flush=True)
 print(everything(engine) == expected, flush=True)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    # Python warns of forks beside threads from 3.12 on.
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n0\nTrue\n", "")

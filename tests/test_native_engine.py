@@ -327,6 +327,8 @@ def test_a_draft_of_no_slots_and_a_window_of_no_tokens_are_refused(folder: Path)
         engine.draft_and_verify(rows, ids, 0, 1)
     with pytest.raises(EngineError, match="no tokens"):
         engine.verify(rows, np.empty((2, 0), dtype=np.int64), 1)
+    with pytest.raises(EngineError, match="no slots"):
+        engine.draft(engine.encode([]), np.empty(0, dtype=np.int64), 3)
 
 
 def test_a_range_that_is_not_there_is_named_and_others_are_not_read(folder: Path, tmp_path: Path) -> None:

@@ -66,6 +66,14 @@ def test_a_library_of_other_sources_counts_as_none(tmp_path: Path, monkeypatch: 
     assert runnable.__wrapped__() == ()
 
 
+def test_a_build_of_other_sources_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "network.cc").write_text("// changed since")
+    monkeypatch.setattr(native_library, "FOLDER", tmp_path)
+    monkeypatch.setattr(native_library.ctypes, "CDLL", lambda path: SimpleNamespace(specmt_sources=Sources(b"before")))
+    with pytest.raises(EngineError, match="build for avx2 is of another version"):
+        native_library.library.__wrapped__("avx2")
+
+
 class Sources:
     """A function of the library."""
 

@@ -141,6 +141,8 @@ def library(level: str) -> ctypes.CDLL:
         loaded = ctypes.CDLL(str(_path(level)))
     except OSError as error:
         raise EngineError(f"the native engine cannot be loaded: {error}") from None
+    if not _is_of_these_sources(loaded):
+        raise EngineError(f"the native engine's build for {level} is of another version: install specmt again")
     loaded.specmt_error.restype = _TEXT
     loaded.specmt_tensors_new.restype = _POINTER
     for name in ("tensors_delete", "network_delete", "row_delete"):

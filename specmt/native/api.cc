@@ -1,8 +1,6 @@
 // What Python calls, through ctypes. Functions give 0, or what went wrong: see `specmt/engines/native_library.py`.
-#include <cstring>
 #include <exception>
 #include <new>
-#include <stdexcept>
 #include <string>
 
 #if defined(__x86_64__)
@@ -40,7 +38,11 @@ int guarded(const Work& work) {
   } catch (const std::bad_alloc&) {
     return kNoMemory;
   } catch (const std::exception& error) {
-    last_error = error.what();
+    try {
+      last_error = error.what();
+    } catch (const std::bad_alloc&) {
+      return kNoMemory;
+    }
     return kFailed;
   }
 }

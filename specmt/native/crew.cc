@@ -1,5 +1,6 @@
 // How a caller and its helpers share a job: each begins with a part of its own, always the same, so that what it reads
-// stays in its caches; who is done early takes of the others' parts. Nobody waits for a helper that has not begun.
+// stays in its caches; who is done early takes of the others' parts. Nobody waits for a helper that has not begun; for
+// one that was interrupted since, the caller does, and leaves it alone for a while.
 #include "crew.h"
 
 #include <pthread.h>
@@ -55,6 +56,20 @@ bool look_out(const Ready& ready, Clock::duration most) {
 // How many forks lie between the process that loaded this and the present one, to which helpers do not come along.
 std::atomic<int> forks{0};
 [[maybe_unused]] const int counted = pthread_atfork(nullptr, nullptr, [] { ++forks; });
+
+// While it lives, threads begin without signals, which are for those that were there; but for those of their own
+// faults.
+struct Masked {
+  sigset_t before;
+
+  Masked() {
+    sigset_t all;
+    sigfillset(&all);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+  }
+  ~Masked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+};
 
 }  // namespace
 
@@ -152,15 +167,12 @@ struct Crew::State {
 Crew::Crew(int helpers) {
   if (helpers < 1) return;
   state_ = std::make_shared<State>(helpers + 1);
-  sigset_t all, before;  // signals are for the threads that were there
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const Masked masked;
   try {
     for (int member = 1; member <= helpers; ++member)
       std::thread([state = state_, member] { state->help(member); }).detach();
   } catch (const std::system_error&) {  // the callers do what the others would have done
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 Crew::~Crew() {

@@ -225,7 +225,7 @@ void Network::candidates(int line, int beta, int64_t* ids, float* log_probs, Wor
 void Network::drafted(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots,
                       float* gates, Workspace& space) const {
   const int total = count * (slots + 1), lines = count * slots, layers = int(drafter_.size());
-  if (slots < 1) throw std::invalid_argument("a draft of no slots");
+  if (!lines) throw std::invalid_argument("a draft of no slots");
   float* x = space.x.get(size_t(total) * stride_);
   space.lines.assign(total, {});
   for (int row = 0; row < count; ++row) {

@@ -20,16 +20,16 @@ namespace specmt {
 constexpr int kInputs = 4;  // inputs that a dot product adds at once
 constexpr int kGroup = 64;  // outputs are filled up to a multiple of it
 
-// Of a product: outputs that are computed at a time, a strip, and at most for so many lines. Bytes of weights that are
-// asked for early: a product of few lines waits for them.
+// Outputs that are computed at a time, a strip; the most lines for which they are at once; how many bytes ahead weights
+// are asked for, as a product of few lines waits for them.
 #if defined(__AVX512VNNI__)
-constexpr int kOutputs = 64, kTile = 6, kAhead = 1024;
+constexpr int kOutputs = 64, kMostLines = 6, kAhead = 1024;
 #elif defined(__AVXVNNI__) || defined(SPECMT_SIGNED)
-constexpr int kOutputs = 32, kTile = 3;
+constexpr int kOutputs = 32, kMostLines = 3;
 #elif defined(__AVX2__)
-constexpr int kOutputs = 16, kTile = 4, kAhead = 8192;
+constexpr int kOutputs = 16, kMostLines = 4, kAhead = 8192;
 #else
-constexpr int kOutputs = 16, kTile = 2;
+constexpr int kOutputs = 16, kMostLines = 2;
 #endif
 
 constexpr int kVectors = kOutputs / kLanes;  // of outputs of a strip

@@ -17,7 +17,7 @@
 
 namespace specmt {
 
-constexpr size_t kShared = 1 << 17;  // products of two numbers from which on helpers take part
+constexpr size_t kShared = 1 << 17;  // multiplications from which on helpers take part
 
 constexpr int kMostInputs = 32896;  // that 32 bits hold, whatever they and the correction are: 2^31 / (2 * 255 * 128)
 
@@ -141,32 +141,32 @@ class Product {
   // A strip after the other, each for all lines: its weights stay near.
   template <class Finish>
   void run_groups(const Lines& activations, int lines, int begin, int end, const Finish& finish) const {
-    const int tiles = (lines + kTile - 1) / kTile;
+    const int parts = (lines + kMostLines - 1) / kMostLines;
     for (int strip = begin * kStrips; strip < end * kStrips; ++strip)
-      for (int tile = 0; tile < tiles; ++tile) {
-        const int first = int(int64_t(lines) * tile / tiles), last = int(int64_t(lines) * (tile + 1) / tiles);
-        run_tile(activations, first, last - first, strip, finish);
+      for (int part = 0; part < parts; ++part) {
+        const int first = int(int64_t(lines) * part / parts), last = int(int64_t(lines) * (part + 1) / parts);
+        run_part(activations, first, last - first, strip, finish);
       }
   }
 
   template <class Finish>
-  void run_tile(const Lines& activations, int begin, int lines, int strip, const Finish& finish) const {
+  void run_part(const Lines& activations, int begin, int lines, int strip, const Finish& finish) const {
     switch (lines) {
       case 1:
         return run_lines<1>(activations, begin, strip, finish);
       case 2:
         return run_lines<2>(activations, begin, strip, finish);
       case 3:
-        if constexpr (kTile >= 3) return run_lines<3>(activations, begin, strip, finish);
+        if constexpr (kMostLines >= 3) return run_lines<3>(activations, begin, strip, finish);
         break;
       case 4:
-        if constexpr (kTile >= 4) return run_lines<4>(activations, begin, strip, finish);
+        if constexpr (kMostLines >= 4) return run_lines<4>(activations, begin, strip, finish);
         break;
       case 5:
-        if constexpr (kTile >= 5) return run_lines<5>(activations, begin, strip, finish);
+        if constexpr (kMostLines >= 5) return run_lines<5>(activations, begin, strip, finish);
         break;
       case 6:
-        if constexpr (kTile >= 6) return run_lines<6>(activations, begin, strip, finish);
+        if constexpr (kMostLines >= 6) return run_lines<6>(activations, begin, strip, finish);
     }
   }
 
