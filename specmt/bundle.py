@@ -30,6 +30,7 @@ RANGES = "ranges.json"
 
 _USUAL_SOURCE_TOKENS = 100
 _MOST_TOKENS_FACTOR = 1000
+_MOST_TOKENS_OFFSET = 1_000_000
 
 T = TypeVar("T")
 
@@ -56,8 +57,11 @@ class DecodingDefaults:
         """Refuse numbers that no decoding can work with."""
         if not (self.draft_length >= 1 and self.beta >= 1 and self.tau >= 0 and math.isfinite(self.length_penalty)):
             raise ValueError("draft_length and beta are at least 1, tau is not negative, length_penalty is finite")
-        if not (0 <= self.max_tokens_factor <= _MOST_TOKENS_FACTOR and self.max_tokens_offset >= 1):
-            raise ValueError(f"max_tokens_factor is 0 to {_MOST_TOKENS_FACTOR}, max_tokens_offset is at least 1")
+        factor, offset = self.max_tokens_factor, self.max_tokens_offset
+        factor, offset = self.max_tokens_factor, self.max_tokens_offset
+        if not (0 <= factor <= _MOST_TOKENS_FACTOR and 1 <= offset <= _MOST_TOKENS_OFFSET):
+            most = f"max_tokens_factor is 0 to {_MOST_TOKENS_FACTOR}, max_tokens_offset 1 to {_MOST_TOKENS_OFFSET}"
+            raise ValueError(most)
 
     def to_json(self) -> dict[str, Any]:
         """What a manifest says: that a pair is strict only where it is not."""

@@ -192,6 +192,7 @@ def test_a_number_of_the_wrong_type_is_found(bundle: Path, key: str, field: str,
         ("decoding", "max_tokens_factor", float("inf")),
         ("decoding", "max_tokens_factor", 1e308),
         ("decoding", "max_tokens_offset", -100),
+        ("decoding", "max_tokens_offset", 2**63),
     ],
 )
 def test_a_number_that_cannot_work_is_found(bundle: Path, key: str, field: str, value: float) -> None:
