@@ -47,7 +47,7 @@ format: .venv/.dev  ## put imports and layout right
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i specmt/native/*.cc specmt/native/*.h tests/native/*.cc
 
-bench: .venv/.dev  ## measure what has not been measured, and write docs/benchmarks.md, or runs/bench-… for a BUNDLE (an hour)
+bench: .venv/.dev  ## measure what has not been measured, and write docs/benchmarks.md, or runs/bench-… for a BUNDLE (some hours)
 	$(BIN)/python -c 'import ctranslate2' 2> /dev/null || $(PIP_INSTALL) --editable '.[bench]'
 	@set -e; for script in bench_limit bench_passes bench_start bench_systems write_benchmarks; do \
 	  $(BIN)/python scripts/$$script.py $(addprefix --bundle ,$(BUNDLE)) $(BENCH); done
