@@ -58,7 +58,6 @@ class DecodingDefaults:
         if not (self.draft_length >= 1 and self.beta >= 1 and self.tau >= 0 and math.isfinite(self.length_penalty)):
             raise ValueError("draft_length and beta are at least 1, tau is not negative, length_penalty is finite")
         factor, offset = self.max_tokens_factor, self.max_tokens_offset
-        factor, offset = self.max_tokens_factor, self.max_tokens_offset
         if not (0 <= factor <= _MOST_TOKENS_FACTOR and 1 <= offset <= _MOST_TOKENS_OFFSET):
             most = f"max_tokens_factor is 0 to {_MOST_TOKENS_FACTOR}, max_tokens_offset 1 to {_MOST_TOKENS_OFFSET}"
             raise ValueError(most)
