@@ -265,6 +265,26 @@ def test_a_checkpoint_is_kept_where_an_interval_ends_with_an_epoch(
     assert kept == {update: str(update) for update in (2, 6, 8)[-keep:]}
 
 
+def test_the_first_weights_have_a_seed_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    from specmt.fairseq_backend import train
+
+    from fairseq import models, tasks  # isort: skip
+
+    def first_weights(*options: str) -> list[float]:
+        monkeypatch.setattr(sys, "argv", ["train", "data", *options, "--seed", "2"])
+        with monkeypatch.context() as patch:
+            patch.setattr(tasks.FairseqTask, "build_model", train._fairseqs_build)
+            patch.setattr(models, "build_model", lambda settings, task, from_checkpoint: torch.rand(3).tolist())
+            train._begin_alike()
+            assert sys.argv == ["train", "data", "--seed", "2"]
+            torch.manual_seed(2)
+            built: list[float] = tasks.FairseqTask(None).build_model(SimpleNamespace())
+        return built
+
+    of_seed = {seed: torch.rand(3, generator=torch.Generator().manual_seed(seed)).tolist() for seed in (1, 2)}
+    assert (first_weights("--initial-seed", "1"), first_weights()) == (of_seed[1], of_seed[2])
+
+
 def test_a_trainer_ends_when_the_run_that_started_it_is_gone() -> None:
     code = "import time; from specmt.fairseq_backend import train; "
     code += "train.cli_main = lambda: time.sleep(600); train.main()"

@@ -29,6 +29,8 @@ class Trainers:
     logs: list[str] = field(default_factory=list)
     reached: dict[str, float] = field(default_factory=dict)
     """The weight at which each was last."""
+    began: dict[str, float] = field(default_factory=dict)
+    """The weight at which each was first."""
     threads: set[int] = field(default_factory=set)
     validating: set[str] = field(default_factory=set)
     failing: tuple[str, int] = ("", 0)
@@ -37,13 +39,17 @@ class Trainers:
 
 @pytest.fixture
 def trainers(monkeypatch: pytest.MonkeyPatch) -> Trainers:
-    """Trainers that add their seed to the weight with every update, and count updates as their optimizer's state."""
+    """Trainers that add their seed to the weight with every update, and count updates as their optimizer's state.
+
+    Without weights to begin with they draw some by the seed for that.
+    """
     said = Trainers()
 
     class Scripted:
         def __init__(self, arguments: list[str], threads: int, log: Path) -> None:
             last = dict(pairwise(arguments))  # the last of a name counts
             self.folder, self.seed, self.until = Path(last["--save-dir"]), last["--seed"], int(last["--max-update"])
+            self.initial = INITIAL * int(last.get("--initial-seed", self.seed))
             said.threads.add(threads)
             said.logs.append(log.name)
             if "--disable-validation" not in arguments:
@@ -61,7 +67,8 @@ def trainers(monkeypatch: pytest.MonkeyPatch) -> Trainers:
             said.runs.append((self.folder.name, self.seed, self.until))
             self.folder.mkdir(parents=True, exist_ok=True)
             path, reached = self.folder / checkpoints.LAST, checkpoints.last_update(self.folder)
-            weight = checkpoints.load(path)["model"]["w"] if reached else torch.tensor([INITIAL])
+            weight = checkpoints.load(path)["model"]["w"] if reached else torch.tensor([self.initial])
+            said.began.setdefault(self.folder.name, float(weight))
             state = {
                 "model": {"w": weight + int(self.seed) * (self.until - reached)},
                 "optimizer_history": [{"num_updates": self.until}],
@@ -100,6 +107,11 @@ def test_weights_are_averaged_at_every_checkpoint_and_training_goes_on_from_ther
     # The mean of 1, 2 and 3 an update. Without going on from the averages it would be the same, so look at a replica.
     assert weight(tmp_path / checkpoints.LAST) == INITIAL + 5 * 2
     assert trainers.reached["replica2"] == INITIAL + 4 * 2 + 3
+
+
+def test_all_begin_with_the_same_weights(tmp_path: Path, trainers: Trainers) -> None:
+    train(tmp_path)
+    assert trainers.began == {f"replica{i}": INITIAL for i in range(3)}
 
 
 def test_as_many_averages_are_kept_as_the_stage_averages_and_none_has_an_optimizers_state(

@@ -1,7 +1,7 @@
 """Local SGD (Stich 2019, arXiv 1805.09767): trainings beside each other, whose weights are averaged at checkpoints.
 
 On a CPU a training of a small model gains little from a second core; a second training beside it reads nearly as much
-again.
+again. They begin with the same weights: an average of networks that are unrelated is no network.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def train(
                 if at:
                     _set_weights(replica / checkpoints.LAST, folder / checkpoints.LAST)
                 differing = [
-                    *("--seed", str(runtime.seed + i), "--save-dir", str(replica), "--max-update", str(until)),
+                    *("--seed", str(runtime.seed + i), "--initial-seed", str(runtime.seed)),
+                    *("--save-dir", str(replica), "--max-update", str(until)),
                     *("--save-interval-updates", NEVER, "--validate-interval-updates", NEVER),
                     *(["--disable-validation"] if i else []),
                 ]

@@ -23,6 +23,7 @@ from specmt.fairseq_backend import checkpoints, compat, drafter, verifier  # noq
 from fairseq import checkpoint_utils  # isort: skip
 from fairseq.file_io import PathManager  # isort: skip
 from fairseq.optim import adam  # isort: skip
+from fairseq.tasks import FairseqTask  # isort: skip
 from fairseq_cli.train import cli_main  # isort: skip
 
 
@@ -68,12 +69,31 @@ def _save_at_interval(settings: Any, trainer: Any, epochs: Any, loss: float | No
         kept[superfluous].unlink()
 
 
+_fairseqs_build = FairseqTask.build_model
+
+
+def _begin_alike() -> None:
+    """Heed `--initial-seed`: the seed of the first weights, where `--seed`, of the order of the data, is another."""
+    if "--initial-seed" not in sys.argv:
+        return
+    place = sys.argv.index("--initial-seed")
+    seed = int(sys.argv[place + 1])
+    del sys.argv[place : place + 2]  # fairseq does not know it
+
+    def build(task: FairseqTask, settings: Any, from_checkpoint: bool = False) -> Any:
+        torch.manual_seed(seed)
+        return _fairseqs_build(task, settings, from_checkpoint)
+
+    FairseqTask.build_model = build
+
+
 def main() -> None:
     """Train as the arguments say, on the number of threads that `OMP_NUM_THREADS` gives; ends the process."""
     signal.signal(signal.SIGTERM, _stop)
     _end_with_parent()
     PathManager.copy = staticmethod(_copy_atomically)
     checkpoint_utils.save_checkpoint = _save_at_interval
+    _begin_alike()
     if "--cpu" not in sys.argv:
         adam.Adam = partial(torch.optim.AdamW, fused=True)  # fairseq's own has a kernel for each term of each tensor
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
