@@ -52,6 +52,8 @@ def translate_in_shards(
 ) -> list[Ids]:
     """The verifier's translation of each pair's source; ids without end-of-sentence on both sides.
 
+    One that the length limit cut is empty: who learned it would learn to stop there.
+
     Each shard is written to `folder` as it is finished, and read from there if it stands.
 
     Args:
@@ -87,9 +89,10 @@ def _translate(engine: AnyEngine, pairs: Sequence[tuple[Ids, Ids]], decoding: De
     ends = common_ends(reference for _, reference in pairs)
     for hypotheses in run_in_parallel(lambda: _decoded(engine, queue, decoding), workers):
         index, said = hypotheses[0].request.index, [_without_end(hypothesis) for hypothesis in hypotheses]
-        translations[index] = said[0]
+        translations[index] = said[0] or []
         if decoding.nearest_reference:
-            translations[index] = nearest(said, pairs[index][1], ends, decoding.reference_below)
+            whole = [ids for ids in said if ids is not None]
+            translations[index] = nearest(whole, pairs[index][1], ends, decoding.reference_below)
     return translations
 
 
@@ -103,8 +106,9 @@ def _decoded(engine: AnyEngine, queue: RequestQueue, decoding: Decoding) -> Iter
         yield from beam_search(engine, taken, decoding.beam, decoding.length_penalty)
 
 
-def _without_end(hypothesis: Hypothesis) -> Ids:
-    return [id_ for id_ in hypothesis.ids if id_ != EOS_ID]
+def _without_end(hypothesis: Hypothesis) -> Ids | None:
+    """Its ids before end-of-sentence; None where it has none, for it was cut."""
+    return hypothesis.ids[:-1] if hypothesis.ids[-1:] == [EOS_ID] else None
 
 
 def nearest(
@@ -112,11 +116,15 @@ def nearest(
 ) -> Ids:
     """The hypothesis with the greatest BLEU of its tokens against the reference; the first of equals.
 
+    Without any hypothesis it is the reference.
+
     Args:
         reference_below: the reference itself, if that BLEU (0 to 100) is less than this.
         ends: what most sentences end with. It is a hypothesis with such an end, if the reference has one and any has:
             a beam often holds the reference's words without the full stop, and who learns them leaves it out.
     """
+    if not hypotheses:
+        return reference
     if reference and reference[-1] in ends:
         hypotheses = [ids for ids in hypotheses if ids and ids[-1] in ends] or hypotheses
     words = [" ".join(map(str, ids)) for ids in (*hypotheses, reference)]

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from scripted import FIRST_PIECE_ID, ScriptedEngine
+from scripted import FIRST_PIECE_ID, ScriptedEngine, source_length
 
 from specmt import distillation
 from specmt.beam import beam_search
-from specmt.decoding import Request
+from specmt.decoding import Hypothesis, Request
 from specmt.distillation import Decoding, Ids, common_ends, nearest, translate_in_shards
 from specmt.errors import TrainingError
 from specmt.vocabulary import EOS_ID
@@ -65,6 +65,26 @@ def test_the_nearest_has_an_end_if_the_reference_has_one_and_any_has() -> None:
     assert nearest([[A, A, mark], [A, B, C]], [A, B, C, stop], {stop, mark}) == [A, A, mark]
     assert nearest([[A, A, stop], [A, B, C]], [A, B, C], {stop, mark}) == [A, B, C]
     assert nearest([[A, A], [A, B, C], []], [A, B, C, stop], {stop, mark}) == [A, B, C]
+
+
+def endless_from_a(source: tuple[int, ...]) -> int:
+    """A target that no limit admits where the source begins with A."""
+    return 99 if source[0] == A else source_length(source)
+
+
+@pytest.mark.parametrize("decoding", [Decoding(2), Decoding(2, beam=3), Decoding(2, beam=3, nearest_reference=True)])
+def test_a_translation_that_the_length_limit_cut_is_learned_by_nobody(tmp_path: Path, decoding: Decoding) -> None:
+    cut, *whole = translate_in_shards(ScriptedEngine(length=endless_from_a), PAIRS, tmp_path, decoding)
+    assert cut == (PAIRS[0][1] if decoding.nearest_reference else [])
+    assert all(whole)
+
+
+def test_of_a_beam_what_ended_is_compared_with_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = Request(0, [A, EOS_ID], 3)
+    beam = [Hypothesis(request, ids) for ids in ([A, B, C], [D, EOS_ID], [A, E, EOS_ID])]
+    monkeypatch.setattr(distillation, "beam_search", lambda *_: iter([beam]))
+    decoding = Decoding(1, beam=3, nearest_reference=True)
+    assert translate_in_shards(ScriptedEngine(), [([A], [A, B, C])], tmp_path, decoding) == [[A, E]]
 
 
 @pytest.mark.parametrize("content", ["", "[[1", "[]", "3"])
