@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specmt import shortlist
 from specmt.architecture import Architecture
-from specmt.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, write_bundle
+from specmt.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, is_bundle, load_bundle, write_bundle
 from specmt.config import Config, Samples, VerifierConfig
 from specmt.distillation import Decoding
 from specmt.drafter_training import DrafterPipeline
@@ -196,15 +196,19 @@ class PairPipeline(Pipeline):
         )
 
     def _load_verifier(self, path: Path, bundle: Path) -> Translator:
-        """A verifier's checkpoint as a bundle without a drafter, which is written unless it stands, and that loaded."""
-        if not bundle.exists():
+        """A verifier's checkpoint as a bundle without a drafter, and that loaded.
+
+        It is written unless a whole one stands, with what a CPU needs if one translates: a GPU may have begun.
+        """
+        on_gpu = driver.on_gpu(self.config.runtime)
+        if not (is_bundle(bundle) and (on_gpu or load_bundle(bundle).has_ranges)):
             verifier = checkpoints.load(path)
             self._write_bundle(
                 bundle,
                 checkpoints.bundle_weights(verifier["model"], {}),
                 checkpoints.verifier_architecture(verifier),
                 DecodingDefaults(draft_length=1, beta=1, tau=0.0),
-                for_cpu=not driver.on_gpu(self.config.runtime),
+                for_cpu=not on_gpu,
             )
         return self.load_verifier(bundle)
 

@@ -11,12 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from specmt import pipeline
+from specmt import pipeline, training
+from specmt.bundle import RANGES, WEIGHTS, Bundle, load_bundle, write_bundle
 from specmt.config import RuntimeConfig, load_config
 from specmt.errors import ConfigError, TrainingError
-from specmt.fairseq_backend import driver
+from specmt.exporting import copy_files
+from specmt.fairseq_backend import checkpoints, driver
 from specmt.fairseq_backend.compat import batch_by_size
 from specmt.fairseq_backend.loss import forward_pass, places
+from specmt.files import write_json
 
 TINY = Path(__file__).parent.parent / "configs" / "tiny-smoke.yaml"
 
@@ -82,6 +85,58 @@ def test_what_translates_for_training_is_where_training_is(
     run = pipeline_of(load_config(TINY, [f"runtime.bf16={bf16}", "runtime.threads=1"]), pipeline.Reporter(print, print))
     run.load_verifier(tmp_path)
     assert calls == [((tmp_path, *loaded[0]), loaded[1])]
+
+
+def write_verifier(path: Path, bundle: Bundle, ranges: bool) -> None:
+    def write_files(folder: Path) -> None:
+        copy_files(bundle, folder, bundle.files)
+        if ranges:
+            write_json(folder / RANGES, {})
+
+    write_bundle(
+        path,
+        languages=bundle.languages,
+        architecture=bundle.architecture,
+        decoding=bundle.decoding,
+        write_files=write_files,
+        training={},
+        scores={},
+    )
+
+
+@pytest.mark.parametrize(
+    ("standing", "gpu", "written"),
+    [
+        ("nothing", True, ["for a GPU"]),
+        ("nothing", False, ["for a CPU"]),
+        ("without ranges", True, []),
+        ("without ranges", False, ["for a CPU"]),
+        ("with ranges", True, []),
+        ("with ranges", False, []),
+        ("damaged", True, ["for a GPU"]),
+        ("damaged", False, ["for a CPU"]),
+    ],
+)
+def test_a_verifier_that_a_gpu_wrote_is_written_anew_for_a_cpu_and_so_is_a_damaged_one(
+    monkeypatch: pytest.MonkeyPatch, pristine: Path, tmp_path: Path, standing: str, gpu: bool, written: list[str]
+) -> None:
+    path, found = tmp_path / "verifier", []
+
+    def write(path: Path, weights: object, architecture: object, decoding: object, for_cpu: bool) -> None:
+        found.append("for a CPU" if for_cpu else "for a GPU")
+
+    if standing != "nothing":
+        write_verifier(path, load_bundle(pristine), standing == "with ranges")
+    if standing == "damaged":
+        (path / WEIGHTS).write_bytes(b"half")
+    monkeypatch.setattr(driver, "on_gpu", lambda runtime: gpu)
+    for name in ("load", "bundle_weights", "verifier_architecture"):
+        monkeypatch.setattr(checkpoints, name, lambda *_: {"model": {}})
+    run = training.PairPipeline(load_config(TINY, []), pipeline.Reporter(print, print))
+    monkeypatch.setattr(run, "_write_bundle", write)
+    monkeypatch.setattr(run, "load_verifier", lambda bundle: bundle)
+    assert run._load_verifier(tmp_path / "verifier.pt", path) == path
+    assert found == written
 
 
 def test_a_trainer_ends_whatever_still_runs_in_it() -> None:
