@@ -136,18 +136,17 @@ class Settings:
         value = self.values.get(name)
         return isinstance(value, type(None) | bool | int | float | str | list | tuple | dict) and not value
 
-    def number(self, name: str, least: int, most: int, default: int | None = None) -> int:
+    def number(self, name: str, least: int, most: int) -> int:
         """A whole number in a range, ends included."""
         value = self.values.get(name)
-        value = default if value is None else value
         if type(value) is int and least <= value <= most:
             return value
         raise self._unexpected(name, f"a whole number from {least} to {most}")
 
-    def heads(self, side: str, width: int, default: int | None = None) -> int:
-        """Attention heads of the encoder or decoder."""
+    def heads(self, side: str, width: int) -> int:
+        """Attention heads of the encoder or decoder; no tensor tells how many."""
         name = f"{side}_attention_heads"
-        heads = self.number(name, 1, width, default)
+        heads = self.number(name, 1, width)
         if width % heads:
             raise InputError(f"{self.path}: {name}: {heads}; the width must be a multiple of heads, and is {width}")
         return heads

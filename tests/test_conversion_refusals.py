@@ -77,6 +77,17 @@ REFUSED: dict[str, tuple[dict[str, Any], Callable[[dict[str, Tensor]], dict[str,
         lambda state: {name: part for name, part in state.items() if name != "decoder.layers.1.fc2.bias"},
         "decoder.layers.1.fc2.bias is missing",
     ),
+    "heads unsaid": (
+        {"encoder_attention_heads": None},
+        dict,
+        "encoder_attention_heads: None, expected a whole number from 1 to 16",
+    ),
+    "xformers, encoder": (
+        {"encoder_xformers_att_config": '{"name": "linformer"}'},
+        dict,
+        "xformers attention (encoder_xformers_att_config)",
+    ),
+    "xformers, decoder": ({"decoder_xformers_att_config": "{}"}, dict, "(decoder_xformers_att_config)"),
     "heads in words": ({"decoder_attention_heads": "eight"}, dict, "a damaged one"),
     "a task in a list": ({"task": ["translation"]}, dict, "a damaged one"),
     "embeddings of one dimension": (

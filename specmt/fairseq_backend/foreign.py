@@ -39,6 +39,8 @@ _UNSUPPORTED = {
     "scale_heads": "scaled heads (NormFormer)",
     "scale_resids": "scaled residuals (NormFormer)",
     "xformers_att_config": "xformers attention",
+    "encoder_xformers_att_config": "xformers attention",
+    "decoder_xformers_att_config": "xformers attention",
 }
 """Settings that must be off, and what they are called."""
 _ACTIVATIONS = ("relu", "gelu")
@@ -200,7 +202,7 @@ class _Reader:
     def _architecture(self, weights: Mapping[str, Tensor], source_vocabulary_size: int, tied: bool) -> Architecture:
         settings, (rows, width) = self._settings, weights["embeddings.weight"].shape
         layers, encoder_layers = (self._layers(side) for side in ("decoder", "encoder"))
-        heads, encoder_heads = (settings.heads(side, width, default=8) for side in ("decoder", "encoder"))
+        heads, encoder_heads = (settings.heads(side, width) for side in ("decoder", "encoder"))
         inner, encoder_inner = (
             len(self._tensors.take(f"{side}.layers.0.fc1.weight", None, width)) for side in ("decoder", "encoder")
         )
