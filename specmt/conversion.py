@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import sentencepiece
+
 from specmt import dictionaries
 from specmt.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, check_destination, write_bundle
 from specmt.dictionaries import Dictionary, FairseqVocabulary, Segmentation
@@ -19,7 +21,7 @@ from specmt.exporting import calibration_sources, write_cpu_files
 from specmt.fairseq_backend.foreign import Checkpoint, Verifier, read_checkpoint, verifier_of
 from specmt.files import file_digest
 from specmt.foreign_files import read_file, shown
-from specmt.marian import CODES, read_model
+from specmt.marian import CODES, SOURCE_PIECES, read_model
 from specmt.vocabulary import MASK_ID, UNK_ID, AnyVocabulary, Vocabulary
 from specmt.weights import save_weights
 
@@ -27,6 +29,9 @@ _MERGES = re.compile(rb"(?!#version:)|#version: 0\.[12]\s*\n\s*\S")
 """How subword-nmt's codes begin: of a version that it reads, with a merge at least."""
 _MARKED_SHARE = 0.05
 """Of a dictionary's symbols: from there on, marks of subwords are no accident."""
+_COMMON_SHARE = 0.5
+"""Of a SentencePiece model's pieces or of a dictionary's symbols: the least that both have if they belong together. One
+of them may be of more languages than the other."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,7 @@ def _marian_model(conversion: Conversion) -> _Model:
         vocabulary = FairseqVocabulary(model.segmentation, source, target, model.codes)
     except ValueError as error:
         raise InputError(f"{conversion.checkpoint / CODES}: {error}") from None
+    _check_pieces(model.codes, source, conversion.checkpoint / CODES, conversion.checkpoint / SOURCE_PIECES)
     path = model.weights_path
     return _Model(
         model.languages,
@@ -186,9 +192,13 @@ class _TextFiles:
             _check_words(source, self.source_path)
             _check_words(target, self.target_path)
         try:
-            return FairseqVocabulary(self._segmentation, source, target, self._codes)
+            vocabulary = FairseqVocabulary(self._segmentation, source, target, self._codes)
         except ValueError as error:
             raise InputError(f"{self._codes_path}: {error}") from None
+        if self._segmentation.subwords == "sentencepiece":
+            assert self._codes is not None and self._codes_path is not None
+            _check_pieces(self._codes, source, self._codes_path, self.source_path)
+        return vocabulary
 
     def write(self, folder: Path) -> None:
         """Write them; specmt's own tokenizer as such, for then the bundle is like any other."""
@@ -256,6 +266,21 @@ def _check_words(dictionary: Dictionary, path: Path) -> None:
                 f"{path}: {count} of {len(symbols)} symbols {what}, so these are subwords: say {option}, with --codes "
                 "(or --bpe none if your text comes cut already)"
             )
+
+
+def _check_pieces(codes: bytes, dictionary: Dictionary, codes_path: Path, dictionary_path: Path) -> None:
+    """Refuse the SentencePiece model of other dictionaries.
+
+    Raises:
+        InputError: the dictionary has too few of its pieces.
+    """
+    processor = sentencepiece.SentencePieceProcessor(model_proto=codes)
+    pieces, symbols = set(map(processor.id_to_piece, range(len(processor)))), set(dictionary.symbols[UNK_ID + 1 :])
+    common = len(pieces & symbols)
+    if common < _COMMON_SHARE * min(len(pieces), len(symbols)):
+        raise InputError(
+            f"{codes_path}: only {common} of its {len(pieces)} pieces stand in {dictionary_path}: it is another model's"
+        )
 
 
 def _check_dictionaries(vocabulary: AnyVocabulary, verifier: Verifier, text: _TextFiles) -> None:

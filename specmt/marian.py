@@ -28,7 +28,8 @@ from specmt.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
 
 CONFIG = "config.json"
 _TOKENIZER_CONFIG = "tokenizer_config.json"
-_SOURCE_PIECES, _TARGET_PIECES = "vocab.json", "target_vocab.json"
+SOURCE_PIECES = "vocab.json"
+_TARGET_PIECES = "target_vocab.json"
 CODES = "source.spm"
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 """In the order in which they are looked for."""
@@ -78,7 +79,7 @@ def read_model(folder: Path, languages: tuple[str, str] | None, target_token: st
             f"{folder / CONFIG}: a model of type {kind!r}; of transformers' models, only marian is converted"
         )
     languages = languages or _languages(folder)
-    source = _pieces(folder / _SOURCE_PIECES)
+    source = _pieces(folder / SOURCE_PIECES)
     target = _pieces(folder / _TARGET_PIECES) if (folder / _TARGET_PIECES).exists() else source
     _check_target_token(folder, source, target_token)
     weights_path = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), None)
@@ -167,7 +168,7 @@ def _tensors(path: Path) -> Tensors:
     if not isinstance(state, Mapping):
         raise InputError(f"{path}: holds {shown(state)}, expected tensors by name")
     tensors = {name.removeprefix("model."): part for name, part in tensors_in(path, state).items()}
-    return Tensors(path, tensors, f"the model that {CONFIG} and {_SOURCE_PIECES} describe")
+    return Tensors(path, tensors, f"the model that {CONFIG} and {SOURCE_PIECES} describe")
 
 
 class _Reader:

@@ -17,6 +17,7 @@ import torch
 from commands import failed, tried
 from foreign import Foreign, changed
 from pairs import write_tiny_bundle
+from scripted import tiny_tokenizer, tiny_vocabulary
 from torch import Tensor
 
 from specmt.bundle import check_destination, load_bundle
@@ -190,6 +191,21 @@ def test_subwords_are_not_taken_for_words_unless_the_user_says_so(
     assert str(caught.value) == f"{path}: 20 of 92 symbols {message} (or --bpe none if your text comes cut already)"
     assert not (tmp_path / "bundle").exists()
     convert(replace(how, bpe="none"), tmp_path / "bundle", None)
+
+
+def test_a_sentencepiece_model_of_other_dictionaries_is_refused(plain: Foreign, tmp_path: Path) -> None:
+    pieces, codes, path = tiny_vocabulary().pieces(), tmp_path / "spm.model", tmp_path / "dict.txt"
+    codes.write_bytes(tiny_tokenizer())
+    how = Conversion(plain.path, source_dictionary=path, bpe="sentencepiece", codes=codes)
+    for common, converted in ((45, False), (46, True)):
+        symbols = [*pieces[-common:], *(f"w{id_}" for id_ in range(92 - common))]
+        path.write_text("".join(f"{symbol} 1\n" for symbol in symbols))
+        if converted:
+            convert(how, tmp_path / "bundle", None)
+            continue
+        with pytest.raises(InputError) as caught:
+            convert(how, tmp_path / "bundle", None)
+        assert str(caught.value) == f"{codes}: only 45 of its 96 pieces stand in {path}: it is another model's"
 
 
 def test_a_few_marks_in_a_dictionary_of_words_are_words(plain: Foreign, tmp_path: Path) -> None:

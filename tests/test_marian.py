@@ -55,12 +55,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @cache
 def tokenizer(language: str) -> bytes:
     """A small SentencePiece model with the special pieces that Marian's have."""
-    lines = (SMOKE / f"train.{language}").read_text(encoding="utf-8").splitlines()
+    return learned_pieces((SMOKE / f"train.{language}").read_text(encoding="utf-8").splitlines()[:1000], 120)
+
+
+def learned_pieces(lines: list[str], size: int) -> bytes:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines[:1000]),
+        sentence_iterator=iter(lines),
         model_writer=model,
-        vocab_size=120,
+        vocab_size=size,
         bos_id=-1,
         eos_id=0,
         unk_id=1,
@@ -285,6 +288,10 @@ def cut(name: str, size: int = 1000) -> Callable[[Path], None]:
     return lambda folder: os.truncate(folder / name, size)
 
 
+def another_tokenizer(folder: Path) -> None:
+    (folder / "source.spm").write_bytes(learned_pieces(["ж б ц ш щ"] * 9, 8))
+
+
 def without(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).unlink()
 
@@ -327,6 +334,7 @@ REFUSALS: dict[str, tuple[Callable[[Path], None], str]] = {
     "no weights": (without("model.safetensors"), ": no weights: neither model.safetensors nor pytorch_model.bin"),
     "cut weights": (cut("model.safetensors"), "model.safetensors: not a safetensors file, or a damaged one"),
     "cut tokenizer": (cut("source.spm"), "source.spm: the codes are not a SentencePiece model"),
+    "another tokenizer": (another_tokenizer, "source.spm: only 1 of its 8 pieces stand in "),
     "empty tokenizer": (cut("source.spm", 0), "source.spm: is empty"),
     "cut vocabulary": (cut("vocab.json"), "vocab.json: not a JSON object"),
     "gaps": (pieces_file("Hund", 4000), "vocab.json: 'Hund': 4000, expected ids from 0 to 199, each of one piece"),
