@@ -27,6 +27,8 @@ from specmt.weights import save_weights
 
 _MERGES = re.compile(rb"(?!#version:)|#version: 0\.[12]\s*\n\s*\S")
 """How subword-nmt's codes begin: of a version that it reads, with a merge at least."""
+_BPE = ("none", "sentencepiece", "subword_nmt", "fastbpe")
+"""What `Conversion.bpe` may be."""
 _MARKED_SHARE = 0.05
 """Of a dictionary's symbols: from there on, marks of subwords are no accident."""
 _COMMON_SHARE = 0.5
@@ -47,7 +49,8 @@ class Conversion:
     """None: `dict.LANGUAGE.txt` beside the checkpoint."""
     target_dictionary: Path | None = None
     bpe: str | None = None
-    """As `--bpe` has it; None: `none`, unless a dictionary has the marks of subwords, which is then refused."""
+    """As `--bpe` has it; None: `none`, unless the checkpoint names another or a dictionary has the marks of subwords,
+    which is then refused."""
     codes: Path | None = None
     """Merges or SentencePiece model; where `bpe` is neither `none` nor None."""
     tokenizer: str = "none"
@@ -127,6 +130,8 @@ def _fairseq_model(conversion: Conversion) -> _Model:
     checkpoint = read_checkpoint(conversion.checkpoint)
     verifier = verifier_of(checkpoint)
     languages = conversion.languages or _languages(checkpoint)
+    if conversion.bpe is None:
+        _check_bpe(checkpoint)
     text = _TextFiles(conversion, languages)
     vocabulary = text.vocabulary()
     _check_dictionaries(vocabulary, verifier, text)
@@ -140,6 +145,20 @@ def _languages(checkpoint: Checkpoint) -> tuple[str, str]:
     if not (source and target):
         raise InputError(f"{checkpoint.path}: does not say its languages; give them, as in --languages de-en")
     return source, target
+
+
+def _check_bpe(checkpoint: Checkpoint) -> None:
+    """Refuse a model whose text was cut as no bundle's is.
+
+    Raises:
+        InputError: the checkpoint says so.
+    """
+    name = checkpoint.bpe.word("_name") or checkpoint.settings.word("bpe")
+    if name and name not in _BPE:
+        raise InputError(
+            f"{checkpoint.path}: its text was cut by {name}, and only {', '.join(_BPE[1:])} can be converted (or say "
+            "--bpe none if your text comes cut already)"
+        )
 
 
 def _origin(conversion: Conversion, checkpoint: Checkpoint) -> Mapping[str, Any]:

@@ -193,6 +193,24 @@ def test_subwords_are_not_taken_for_words_unless_the_user_says_so(
     convert(replace(how, bpe="none"), tmp_path / "bundle", None)
 
 
+@pytest.mark.parametrize("name", ["gpt2", "bytes", "characters", "hf_byte_bpe"])
+@pytest.mark.parametrize("old", [True, False])
+def test_text_that_was_cut_as_no_bundles_is_refused_unless_the_user_says_how(
+    name: str, old: bool, plain: Foreign, tmp_path: Path
+) -> None:
+    path = changed(plain, tmp_path, {"bpe": name} if old else {}, plain.state)
+    if not old:
+        cfg = {"model": plain.settings, "task": None, "bpe": {"_name": name}}
+        torch.save({"args": None, "cfg": cfg, "model": plain.state}, path)
+    with pytest.raises(InputError) as caught:
+        convert(Conversion(path), tmp_path / "bundle", None)
+    assert str(caught.value) == (
+        f"{path}: its text was cut by {name}, and only sentencepiece, subword_nmt, fastbpe can be converted "
+        "(or say --bpe none if your text comes cut already)"
+    )
+    convert(Conversion(path, bpe="none"), tmp_path / "bundle", None)
+
+
 def test_a_sentencepiece_model_of_other_dictionaries_is_refused(plain: Foreign, tmp_path: Path) -> None:
     pieces, codes, path = tiny_vocabulary().pieces(), tmp_path / "spm.model", tmp_path / "dict.txt"
     codes.write_bytes(tiny_tokenizer())

@@ -70,6 +70,8 @@ class Checkpoint:
     settings: Settings
     """Of the model, by fairseq's names."""
     task: Settings
+    bpe: Settings
+    """Of what cut its text into subwords; in old versions its name is a setting of the model."""
     tensors: Mapping[str, Tensor]
 
 
@@ -95,8 +97,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
     if not model:
         raise InputError(f"{path}: not a checkpoint of fairseq: no settings of the model (args or cfg.model) in it")
     task = _as_mapping(configured.get("task")) or model
-    settings, of_task = (Settings(path, values, _KIND) for values in (model, task))
-    return Checkpoint(path, settings, of_task, tensors_in(path, state["model"]))
+    parts = (model, task, _as_mapping(configured.get("bpe")))
+    settings, of_task, bpe = (Settings(path, values, _KIND) for values in parts)
+    return Checkpoint(path, settings, of_task, bpe, tensors_in(path, state["model"]))
 
 
 def _as_mapping(value: object) -> dict[str, Any]:
