@@ -129,7 +129,7 @@ def _marian_model(conversion: Conversion) -> _Model:
 def _fairseq_model(conversion: Conversion) -> _Model:
     checkpoint = read_checkpoint(conversion.checkpoint)
     verifier = verifier_of(checkpoint)
-    languages = conversion.languages or _languages(checkpoint)
+    languages = _languages(checkpoint, conversion.languages)
     if conversion.bpe is None:
         _check_bpe(checkpoint)
     text = _TextFiles(conversion, languages)
@@ -138,10 +138,15 @@ def _fairseq_model(conversion: Conversion) -> _Model:
     return _Model(languages, verifier, vocabulary, text.write, _origin(conversion, checkpoint))
 
 
-def _languages(checkpoint: Checkpoint) -> tuple[str, str]:
+def _languages(checkpoint: Checkpoint, given: tuple[str, str] | None) -> tuple[str, str]:
+    """Those given, unless they are the checkpoint's the other way round; else the checkpoint's."""
     source, target = (
         checkpoint.task.word(name) or checkpoint.settings.word(name) for name in ("source_lang", "target_lang")
     )
+    if given == (target, source) != (source, target):
+        raise InputError(f"{checkpoint.path}: translates {source} to {target}: exchange the two of --languages")
+    if given:
+        return given
     if not (source and target):
         raise InputError(f"{checkpoint.path}: does not say its languages; give them, as in --languages de-en")
     return source, target

@@ -226,6 +226,14 @@ def test_a_sentencepiece_model_of_other_dictionaries_is_refused(plain: Foreign, 
         assert str(caught.value) == f"{codes}: only 45 of its 96 pieces stand in {path}: it is another model's"
 
 
+def test_languages_the_other_way_round_are_refused(plain: Foreign, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        convert(Conversion(plain.path, languages=("en", "de")), tmp_path / "bundle", None)
+    assert str(caught.value) == f"{plain.path}: translates de to en: exchange the two of --languages"
+    path = changed(plain, tmp_path, {"source_lang": "de", "target_lang": "de"}, plain.state)
+    convert(Conversion(path, languages=("de", "de")), tmp_path / "bundle", None)
+
+
 def test_a_few_marks_in_a_dictionary_of_words_are_words(plain: Foreign, tmp_path: Path) -> None:
     symbols = ["▁", "▁▁", "@@", "a@@", *(f"w{id_}" for id_ in range(8, 96))]
     (tmp_path / "dict.txt").write_text("".join(f"{symbol} 1\n" for symbol in symbols))
