@@ -204,12 +204,14 @@ class Pipeline(ABC):
     def train(self, stage: str, arguments: list[str], optimizer: OptimizerConfig, output: Path) -> None:
         """Train to the end, and write the average of the last checkpoints."""
         log, folder = Path(self.config.output) / "logs" / f"{stage}.log", self.folder(stage) / "checkpoints"
-        if checkpoints.last_update(folder) < optimizer.max_updates:  # else fairseq would make one more
+        if not checkpoints.has_ended(folder, optimizer.max_updates):  # else fairseq would make one more
             report = partial(self.reporter.progress, stage, optimizer.max_updates)
             if optimizer.replicas > 1:
                 replicas.train(arguments, optimizer, self.config.runtime, folder, log, report)
             else:
                 driver.run(arguments, self.config.runtime.cores, log, report)
+            if optimizer.patience:
+                checkpoints.write_end(folder)
         last = checkpoints.last_checkpoints(folder, optimizer.average_checkpoints)
         checkpoints.write_average(last, output)
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from commands import ROOT
 from pairs import fairseq_verifier, random_weights
 from rich.console import Console
 from torch.nn import functional
@@ -19,12 +20,15 @@ from torch_pair import drafted
 
 from specmt import progress
 from specmt.architecture import Architecture
+from specmt.config import OptimizerConfig, load_config
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import TrainingError
 from specmt.fairseq_backend import checkpoints, drafter, driver
 from specmt.fairseq_backend.frozen import FrozenTransformer
 from specmt.fairseq_backend.loss import CHUNK_POSITIONS, linear_cross_entropy
 from specmt.files import write_json
+from specmt.pipeline import Reporter
+from specmt.training import PairPipeline
 from specmt.vocabulary import EOS_ID, PAD_ID
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
@@ -196,6 +200,33 @@ def test_the_last_checkpoints_are_chosen_by_update_and_averaged(tmp_path: Path) 
     (tmp_path / "checkpoint_last.pt").write_text("x")
     with pytest.raises(TrainingError, match=r"checkpoint_last\.pt: damaged \(.*--restart"):
         checkpoints.last_update(tmp_path)
+
+
+def test_a_training_that_patience_ended_is_not_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, output, runs = tmp_path / "verifier" / "checkpoints", tmp_path / "verifier" / "verifier.pt", []
+
+    def checkpoint(update: int) -> dict[str, object]:
+        return {"model": {"w": torch.full((2,), float(update))}, "optimizer_history": [{"num_updates": update}]}
+
+    def ends_early(*_: object) -> None:
+        runs.append(checkpoints.last_update(folder))
+        checkpoints.save(checkpoint(runs[-1] + 4), folder / checkpoints.LAST)
+
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(driver, "run", ends_early)
+    config = load_config(ROOT / "configs" / "tiny-smoke.yaml", [f"output={tmp_path}"])
+    pipeline = PairPipeline(config, Reporter(print, lambda *_: None))
+    for optimizer, begun in (
+        (OptimizerConfig(max_updates=20, patience=2), [0]),
+        (OptimizerConfig(max_updates=20, patience=2), [0]),
+        (OptimizerConfig(max_updates=4), [0]),
+    ):
+        pipeline.train("verifier", [], optimizer, output)
+        assert (runs, checkpoints.load(output)["model"]["w"].tolist()) == (begun, [4.0, 4.0])
+        output.unlink()  # as if it had never been written
+    checkpoints.save(checkpoint(2), folder / checkpoints.LAST)  # an earlier one in the place of a damaged one
+    pipeline.train("verifier", [], OptimizerConfig(max_updates=20, patience=2), output)
+    assert (runs, checkpoints.load(output)["model"]["w"].tolist()) == ([0, 2], [6.0, 6.0])
 
 
 @pytest.mark.parametrize("line", ["drafter: begins", "what stood there is now out/r[/v]/[bold]12", "x" * 200])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import re
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from specmt.architecture import Architecture
 from specmt.engines.base import IntArray
 from specmt.errors import TrainingError
 from specmt.fairseq_backend import compat  # noqa: F401  (allows its types on load)
-from specmt.files import atomic_path
+from specmt.files import atomic_path, write_json
 from specmt.tensors import DRAFTER_OUTPUT, VERIFIER_OUTPUT, ids_name
 from specmt.vocabulary import UNK_ID
 
@@ -31,6 +32,8 @@ _OF_DRAFTED_TOKENS = {"bigram_right.weight"}
 _OF_TOKENS = _EMBEDDINGS | _OF_DRAFTED_TOKENS | {"bigram_left.weight"}
 LAST = "checkpoint_last.pt"
 """What training goes on from."""
+_END = "end.json"
+"""At which update training has ended."""
 _INTERVAL_NAME = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 
 
@@ -69,6 +72,25 @@ def last_update(folder: Path) -> int:
     except DAMAGED as error:
         why = f"{last}: damaged ({type(error).__name__})"
         raise TrainingError(f"{why}; put an earlier one in its place, or train the stage anew with --restart") from None
+
+
+def write_end(folder: Path) -> None:
+    """Remember that training has ended at its last checkpoint, whatever updates are left. Written atomically."""
+    write_json(folder / _END, {"update": last_update(folder)})
+
+
+def has_ended(folder: Path, max_updates: int) -> bool:
+    """Whether there is nothing left to train: the last update is reached, or training ended where it is.
+
+    Raises:
+        TrainingError: see `last_update`.
+    """
+    reached = last_update(folder)
+    try:
+        end = json.loads((folder / _END).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        end = None
+    return reached >= max_updates or end == {"update": reached}
 
 
 def load(path: Path) -> dict[str, Any]:
