@@ -30,6 +30,8 @@ TOKENIZERS = ("none", "moses")
 _FAIRSEQ_SPECIALS = SPECIAL_PIECES[: UNK_ID + 1]
 _CONTINUED = "@@ "
 _OVERWRITE = " #fairseq:overwrite"
+_MOST_CACHED = 50_000
+"""Words whose subwords subword-nmt keeps: by itself it forgets none."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,13 @@ def _segmenter(subwords: str, codes: bytes | None) -> Callable[[str], list[str]]
         raise EngineError(_missing("byte-pair encoding", "subword-nmt")) from None
     _check_merges(codes)
     bpe = BPE(io.StringIO(codes.decode()))
-    return lambda text: str(bpe.process_line(text)).split()
+
+    def segment(text: str) -> list[str]:
+        if len(bpe.cache) > _MOST_CACHED:
+            bpe.cache = {}  # not emptied: another thread may be looking into it
+        return str(bpe.process_line(text)).split()
+
+    return segment
 
 
 def _check_merges(codes: bytes) -> None:

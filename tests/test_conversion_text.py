@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 from foreign import LINES, Foreign, learned_merges
 from scripted import tiny_tokenizer
 
+from specmt import dictionaries
 from specmt.bundle import load_bundle
 from specmt.conversion import Conversion, convert
 from specmt.dictionaries import Dictionary, FairseqVocabulary, Segmentation
@@ -86,6 +87,24 @@ def test_fastbpes_codes_are_kept_as_the_same_merges(plain: Foreign, tmp_path: Pa
     kept = (tmp_path / "bundle" / "codes").read_text()
     assert kept.splitlines()[1:] == merges.splitlines()[1:]
     assert kept.startswith("#version: 0.2\n")
+
+
+def test_words_without_end_are_not_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    from subword_nmt import apply_bpe
+
+    made = []
+
+    class Watched(apply_bpe.BPE):
+        def __init__(self, codes: TextIO) -> None:
+            super().__init__(codes)
+            made.append(self)
+
+    monkeypatch.setattr(apply_bpe, "BPE", Watched)
+    monkeypatch.setattr(dictionaries, "_MOST_CACHED", 5)
+    vocabulary = vocabulary_of([], Segmentation("subword_nmt", "none", "de", "en"), learned_merges().encode())
+    for number in range(100):
+        assert vocabulary.unknown_symbols(f"a{number} a{number} Hund")[-1] == vocabulary.unknown_symbols("Hund")[-1]
+        assert len(made[0].cache) <= 5 + 2
 
 
 def test_sentencepiece_is_fairseqs_own(tmp_path: Path) -> None:
