@@ -9,7 +9,7 @@ import pytest
 
 from specmt.errors import InputError, UsageError
 from specmt.protection.lines import ProtectedLine
-from specmt.protection.spans import _PATTERNS, Span, SpanFinder, lacking, source
+from specmt.protection.spans import _PATTERNS, Parts, Span, SpanFinder, lacking, source
 from specmt.protection.terminology import Terminology, read_terminology
 
 
@@ -83,6 +83,15 @@ def test_long_lines_take_no_more_than_their_length(line: str) -> None:
     parts = SpanFinder().parts(line)
     assert "".join(map(source, parts)) == line
     assert list(ProtectedLine(line, parts).elements()) == []
+
+
+@pytest.mark.timeout(60)
+def test_tags_at_the_ends_of_a_line_take_no_more_than_their_length() -> None:
+    """In quadratic time this would take minutes."""
+    tags: Parts = [Span("tag", "<br>", "<br>")] * 300_000
+    line = ProtectedLine("", [*tags, " Ein Hund", *tags])
+    line.cut_edges()
+    assert (line.before, line.parts, line.behind) == ([*tags, " "], ["Ein Hund"], ["", *tags])
 
 
 @pytest.mark.parametrize(

@@ -53,11 +53,14 @@ class ProtectedLine:
 
     def cut_edges(self) -> None:
         """Take tags, elements that are no part of a sentence, and space off the line's ends."""
-        parts = self.parts
-        while parts and _is_edge(parts[0], said=source(parts[0])):
-            self.before.append(parts.pop(0))
+        begin, cut = 0, list[str | Span]()
+        while begin < len(self.parts) and _is_edge(self.parts[begin], said=source(self.parts[begin])):
+            begin += 1
+        self.before += self.parts[:begin]
+        self.parts = parts = self.parts[begin:]
         while parts and _is_edge(parts[-1], said="".join(map(source, parts[-3:-1]))):
-            self.behind.insert(0, parts.pop())
+            cut.append(parts.pop())
+        self.behind[:0] = reversed(cut)
         if self.before and parts and isinstance(first := parts[0], str):
             self.before.append(_leading_space(first))
             parts[0] = first.lstrip()
