@@ -201,7 +201,7 @@ def resumable_file(path: Path, resumable: Resumable) -> Iterator[Output]:
 def _hold_to_finished(beside: Path, source: Path | None, lines: int) -> None:
     """A later run needs only the input's first `lines` as they were: what comes after them has to be mended."""
     begun = json.loads(beside.read_text(encoding="utf-8"))
-    if source is None or begun["input"] is None or begun["input"] != _fingerprint(source):
+    if source is None or begun["input"] is None or not _begins_with(source, begun["input"]):
         return
     with source.open("rb") as stream:
         size = sum(len(line) for line in islice(stream, lines))

@@ -112,12 +112,15 @@ def stopped(target: Path, source: Path, changed: bytes | None = None) -> None:
         raise InputError("line 3: wrong")
 
 
+@pytest.mark.parametrize("while_running", [None, b"1\n2\nX\n4\n5\n"])
 @pytest.mark.parametrize("mended", [b"1\n2\n3\n", b"1\n2\n", b"1\n2\nThree\n4\n"])
-def test_what_comes_after_a_line_in_error_may_be_mended(tmp_path: Path, mended: bytes) -> None:
+def test_what_comes_after_a_line_in_error_may_be_mended(
+    tmp_path: Path, mended: bytes, while_running: bytes | None
+) -> None:
     source, target = tmp_path / "in.de", tmp_path / "out.en"
     source.write_bytes(b"1\n2\nX\n4\n")
     with pytest.raises(InputError, match="line 3: wrong"):
-        stopped(target, source)
+        stopped(target, source, while_running)
     source.write_bytes(mended)
     assert resume(target, ["a\n", "b\n", "c\n"], source=source) == 2
     assert target.read_bytes() == b"a\nb\nc\n"
