@@ -166,11 +166,13 @@ def is_input(path: Path, source: Path | None) -> bool:
 
 
 def redirected() -> Path | None:
-    """The file that standard input is redirected from, if it is one and read from its beginning."""
+    """The file that standard input is redirected from, if it is one, read from its beginning, and can be read again."""
+    again = Path("/dev/stdin")
     try:
         if stat.S_ISREG(os.fstat(0).st_mode) and os.lseek(0, 0, os.SEEK_CUR) == 0:
-            return Path("/dev/stdin")
-    except OSError:  # it is closed
+            again.open("rb").close()
+            return again
+    except OSError:  # it is closed, or another user's
         pass
     return None
 

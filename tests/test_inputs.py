@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from hypothesis import strategies as st
 
 from specmt.errors import InputError
 from specmt.guards import LineWarning
-from specmt.inputs import InputLine, jsonl_parser, reading, text_parser
+from specmt.inputs import InputLine, jsonl_parser, reading, redirected, text_parser
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -115,3 +118,37 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         pass
     with pytest.raises(InputError, match="is a directory"), reading(tmp_path, text_parser, False):
         pass
+
+
+@contextmanager
+def from_file(path: Path) -> Iterator[None]:
+    """Standard input is redirected from a file."""
+    before = os.dup(0)
+    with path.open("rb") as opened:
+        os.dup2(opened.fileno(), 0)
+    try:
+        yield
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+
+
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """Whoever runs the tests may read no more than what all may."""
+    user = os.geteuid()
+    os.seteuid(user or 65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+def test_a_redirected_file_that_may_not_be_opened_is_not_read_twice(tmp_path: Path) -> None:
+    """As after `sudo -u nobody specmt translate < private.de`."""
+    (tmp_path / "private.de").write_text("Ein Hund\n")
+    with from_file(tmp_path / "private.de"):
+        assert redirected() == Path("/dev/stdin")
+        (tmp_path / "private.de").chmod(0)
+        with without_rights():
+            assert redirected() is None
