@@ -23,6 +23,8 @@ LINE_OPTIONS = frozenset({"reproducible"})
 
 _DEEPEST = 200
 """Arrays and objects of a line in one another."""
+_LONGEST_SHOWN = 20
+"""Characters of what is no number."""
 _REPLACED = (LineWarning.REPLACED,)
 
 
@@ -106,7 +108,8 @@ def _check_depth(record: Any, text: str) -> None:  # noqa: ANN401  (JSON)
 
 
 def _no_number(text: str) -> float:
-    raise json.JSONDecodeError(f"{text} is no number", text, 0)
+    shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+    raise json.JSONDecodeError(f"{shown} is no number", text, 0)
 
 
 def _finite(text: str) -> float:
