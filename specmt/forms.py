@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from specmt.cli_options import OutputFormat
+from specmt.guards import printable
 from specmt.translation import Alternative, Translation
 from specmt.vocabulary import EOS_ID, AnyVocabulary
 
@@ -117,5 +118,8 @@ def _pharaoh(alternative: Alternative) -> str:
 
 
 def _one_line(text: str) -> str:
-    """What ends lines comes from JSON sources and protected spans only; a form of one line a translation has blanks."""
-    return " ".join(text.splitlines())
+    """What ends lines or cells, and other characters that are no text, are blanks in a form of one line a translation.
+
+    They come from JSON sources and from what stands around protected spans.
+    """
+    return printable(" ".join(text.splitlines()))

@@ -87,6 +87,15 @@ def test_an_alternative_that_is_missing_is_worse_than_any() -> None:
     assert form.render(BLANK) == "0.0000\t\n" * 2
 
 
+@pytest.mark.parametrize("text", ["3\t5", "3\x005", "3\r\n5", "3\u20285"])
+def test_what_is_no_character_of_a_line_is_a_blank_but_in_json(text: str) -> None:
+    one = replace(PLAIN, text=text)
+    assert Form(OutputFormat.text, VOCABULARY).render(one) == "3 5\n"
+    assert Form(OutputFormat.text, VOCABULARY, scores=True).render(one) == "-0.6931\t3 5\n"
+    assert "D-3\t-1.0\t3 5\n" in Form(OutputFormat.fairseq, VOCABULARY).render(one)
+    assert json.loads(Form(OutputFormat.jsonl, VOCABULARY).render(one))["translation"] == text
+
+
 def test_fields_that_utf8_cannot_hold_pass_through_escaped() -> None:
     line = Form(OutputFormat.jsonl, VOCABULARY).render(replace(PLAIN, fields={"id": "\ud83d"}))
     assert json.loads(line.encode())["id"] == "\ud83d"
