@@ -15,6 +15,8 @@ _CHUNK = 1 << 16
 """Bytes asked for at a time."""
 _READ_AHEAD = 1 << 22
 """Bytes that may wait in memory, one line more or less."""
+_BESIDE_LINE = 64
+"""Bytes that a line takes in memory beside its own, about."""
 
 T = TypeVar("T")
 
@@ -62,7 +64,7 @@ class LineStream(Generic[T]):
                     if self._complete:
                         return
                     self._waiting.append(line)
-                    self._waiting_bytes += len(line)
+                    self._waiting_bytes += len(line) + _BESIDE_LINE
                     self.changed.notify_all()
         except (OSError, ValueError) as error:
             why = reason(error) if isinstance(error, OSError) else error
@@ -86,9 +88,7 @@ class LineStream(Generic[T]):
         """
         lines: list[T] = []
         while self._waiting and len(lines) < limit:
-            line = self._waiting.popleft()
-            self._waiting_bytes -= len(line)
-            self._taken += 1
+            line = self._next_line()
             try:
                 lines.append(self._parse(line, self._taken))
             except SpecmtError as error:
@@ -96,6 +96,12 @@ class LineStream(Generic[T]):
         if lines:
             self.changed.notify_all()  # there is room to read on; takers that get nothing do not wake one another
         return lines
+
+    def _next_line(self) -> bytes:
+        line = self._waiting.popleft()
+        self._waiting_bytes -= len(line) + _BESIDE_LINE
+        self._taken += 1
+        return line
 
     def end(self, error: SpecmtError | None = None) -> None:
         """Take no more lines; to be called with `lock` held. The thread that reads ends at its next line.
@@ -116,9 +122,7 @@ class LineStream(Generic[T]):
                     pass
                 if not self._waiting:
                     return skipped
-                line = self._waiting.popleft()
-                self._waiting_bytes -= len(line)
-                self._taken += 1
+                line = self._next_line()
                 skipped += 1
                 if seen:
                     seen(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 import threading
 import time
 
@@ -98,15 +99,19 @@ def test_a_line_is_given_out_before_the_next_one_is_written() -> None:
         assert lines_of(stream) == []
 
 
+class Endless(io.RawIOBase):
+    """Lines of a length, without end."""
+
+    def __init__(self, line: int) -> None:
+        self.given, self._line = 0, line
+
+    def read(self, size: int = -1) -> bytes:
+        self.given += size
+        return (b"x" * (self._line - 1) + b"\n") * (size // self._line)
+
+
 def test_no_more_than_a_few_megabytes_are_read_ahead() -> None:
-    class Endless(io.RawIOBase):
-        given = 0
-
-        def read(self, size: int = -1) -> bytes:
-            self.given += size
-            return b"x" * (size - 1) + b"\n"
-
-    source = Endless()
+    source = Endless(streams._CHUNK)
     stream = LineStream(source, "endless", raw)
     with stream.lock:
         assert stream.changed.wait_for(lambda: stream._waiting_bytes >= 1 << 22, timeout=10)
@@ -114,6 +119,19 @@ def test_no_more_than_a_few_megabytes_are_read_ahead() -> None:
     threading.Event().wait(0.05)
     assert source.given <= before + (1 << 17)
     with stream.lock:
+        stream.end()
+
+
+def test_short_lines_that_wait_take_no_more_memory_than_long_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object takes more bytes than its line, and all that were taken are counted no more."""
+    monkeypatch.setattr(streams, "_READ_AHEAD", 1 << 20)
+    stream = LineStream(Endless(2), "endless", raw)
+    with stream.lock:
+        for _ in range(3):
+            assert stream.changed.wait_for(lambda: stream._waiting_bytes >= 1 << 20, timeout=10)
+            assert sum(map(sys.getsizeof, stream._waiting)) <= 1 << 20
+            stream.take(len(stream._waiting))
+            assert stream._waiting_bytes == 0
         stream.end()
 
 
