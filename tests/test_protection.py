@@ -17,6 +17,7 @@ from protecting import Model, Words, keeps_carriers, protected, stream_of, trans
 from scripted import DEFAULTS, SENTENCES, ScriptedEngine, scripted_translator
 
 from specmt import BUNDLED_MODEL
+from specmt.errors import InputError
 from specmt.loading import load_translator
 from specmt.protection.carriers import NUMBERS
 from specmt.protection.pieces import Piece
@@ -163,6 +164,22 @@ def test_no_attempt_is_made_twice() -> None:
     assert len(attempts) == len({text for (text,) in attempts}) == ATTEMPTS
     assert pieces == ["schlecht", "da"]
     assert one.text == "SCHLECHT {b} DA"
+
+
+def test_a_line_that_is_too_long_only_with_other_carriers_goes_in_pieces() -> None:
+    """Where lines are not split."""
+
+    def rule(text: str) -> str:
+        if len(text) > len(f"da ist {CARRIER_NAMES[0]} heute"):
+            raise InputError("too long")
+        return text.upper()
+
+    model = Model(rule)
+    (one,) = translated(Protection(Words()), ["da ist {name} heute"], model)
+    assert [len(call) for call in model.calls] == [*[1] * ATTEMPTS, 2]
+    assert one.text == "DA IST {name} HEUTE"
+    with pytest.raises(InputError, match="too long"):
+        translated(Protection(Words()), ["<b>da ist</b> {name} heute, heute"], model)
 
 
 def test_at_last_the_text_between_is_translated_in_pieces() -> None:

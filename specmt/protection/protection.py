@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from specmt.errors import InputError
 from specmt.protection.carriers import Attempt, Carriers
 from specmt.protection.lines import ProtectedLine, rewritten, with_spaces_of
 from specmt.protection.pieces import translate_pieces, without_capital, without_end
@@ -87,7 +88,12 @@ class Protection:
             attempt = self._carriers.attempt(line, number)
             if attempt is None:
                 continue
-            (translation,) = run([[attempt.text]])
+            try:
+                (translation,) = run([[attempt.text]])
+            except InputError:
+                if not number:
+                    raise
+                continue  # too long only with its carriers
             made = attempt.restored(line, translation)
             if made is not None:
                 return made
