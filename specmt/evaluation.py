@@ -280,7 +280,7 @@ class Output:
         iterations = [iteration for translation in translations for iteration in translation.iterations]
         return cls(
             [translation.text for translation in translations],
-            sum(translation.segments for translation in translations if translation.ids),
+            sum(translation.decoded for translation in translations),
             np.array([slots for one in translations for slots in _drafted(one.iterations)], dtype=np.int64),
             np.array([iteration.accepted for iteration in iterations], dtype=np.int64),
             np.array([len(iteration.emitted) for iteration in iterations], dtype=np.int64),

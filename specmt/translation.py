@@ -49,6 +49,8 @@ class Translation:
     """Nats, one an id."""
     segments: int = 1
     """Parts that the line was decoded in."""
+    decoded: int = 0
+    """Of these parts, those that were not copied."""
     warnings: tuple[LineWarning, ...] = ()
     alignment: Pairs = ()
     fields: Mapping[str, Any] = field(default_factory=dict)

@@ -353,6 +353,7 @@ class Translator:
             source_ids=tuple(id_ for part in parts for id_ in part.segment.ids),
             token_log_probs=best.token_log_probs,
             segments=max(len(parts), 1),
+            decoded=sum(bool(part.renderings[0].ids) for part in parts),
             warnings=tuple(dict.fromkeys(warnings)),
             alignment=best.alignment,
             fields=given.fields,

@@ -26,6 +26,7 @@ from scripted import (
 from specmt.errors import InputError, UsageError
 from specmt.evaluation import Output, StrategyResult, evaluate, strategy_settings
 from specmt.settings import DecodingSettings
+from specmt.translator import Splitting, Translator
 
 SPEC = DecodingSettings.from_defaults(DEFAULTS)
 AR = replace(SPEC, strategy="ar")
@@ -176,9 +177,11 @@ def test_identical_lines_are_counted_against_ar() -> None:
 
 
 def test_a_line_of_several_sentences_counts_as_so_many() -> None:
-    lines = list(scripted_translator(ScriptedEngine()).translate((*SENTENCES[:2], ""), AR, 3))
-    assert Output.of(lines).sentences == 2
-    assert Output.of([replace(lines[0], segments=3), *lines[1:]]).sentences == 4
+    sources = (" ".join(SENTENCES[:3]), f"{SENTENCES[0]} 2. {SENTENCES[1]}", SENTENCES[2], "2.", "")
+    translator = Translator(ScriptedEngine(), tiny_vocabulary(), DEFAULTS, splitting=Splitting("de", 200))
+    lines = list(translator.translate(sources, AR, 3))
+    assert [line.segments for line in lines] == [3, 3, 1, 1, 1]
+    assert Output.of(lines).sentences == 3 + 2 + 1, "not what was copied"
 
 
 # -- the result object

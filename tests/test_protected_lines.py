@@ -44,6 +44,7 @@ class Telling(Model):
             source_ids=(size,) * size,
             token_log_probs=(-0.5, -size),
             segments=2,
+            decoded=1,
             warnings=(LineWarning.UNKNOWN_COPIED, [LineWarning.REPETITION, LineWarning.LENGTH_LIMIT][size % 2]),
             replay=ReplayCounts(1, size),
         )
@@ -61,6 +62,7 @@ def test_a_line_in_pieces_has_all_that_they_have() -> None:
         source_ids=(3, 3, 3, 4, 4, 4, 4),
         token_log_probs=(-0.5, -3, -0.5, -4),
         segments=4,
+        decoded=2,
         warnings=(LineWarning.UNKNOWN_COPIED, LineWarning.LENGTH_LIMIT, LineWarning.REPETITION),
         replay=ReplayCounts(2, 7),
     )

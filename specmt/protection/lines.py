@@ -97,6 +97,7 @@ class ProtectedLine:
             source_ids=tuple(id_ for one in used for id_ in one.source_ids),
             token_log_probs=tuple(log_prob for one in used for log_prob in one.token_log_probs),
             segments=max(sum(one.segments for one in used), 1),
+            decoded=sum(one.decoded for one in used),
             warnings=tuple(dict.fromkeys(warning for one in used for warning in one.warnings)),
             replay=ReplayCounts.total(one.replay for one in used if one.replay),
         )
