@@ -10,7 +10,8 @@ arXiv 1909.02074). On the bundled pair, the position that has read the token tel
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -37,11 +38,15 @@ def can_align(architecture: Architecture) -> bool:
 class Aligner:
     """Aligns sentences with the verifier of a pair."""
 
-    def __init__(self, architecture: Architecture, weights: Mapping[str, FloatArray]) -> None:
-        """Take a bundle's weights in float32; `can_align` says of which."""
+    def __init__(self, architecture: Architecture, load_weights: Callable[[], Mapping[str, FloatArray]]) -> None:
+        """`load_weights`: gives a bundle's weights in float32 when they are needed; `can_align` says of which."""
         self._architecture = architecture
-        self._weights = weights
+        self._load_weights = load_weights
         self._layer = max(architecture.decoder_layers - 2, 0)
+
+    @cached_property
+    def _weights(self) -> Mapping[str, FloatArray]:
+        return self._load_weights()
 
     def words(self, source_ids: Sequence[int], target_ids: Sequence[int], vocabulary: Vocabulary) -> Pairs:
         """Aligned words of a sentence and its translation; neither has end-of-sentence.

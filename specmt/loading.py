@@ -93,7 +93,7 @@ def _aligner(bundle: Bundle) -> Aligner:
 
     if not bundle.has_own_tokenizer or not can_align(bundle.architecture):
         raise UsageError(f"--alignment: {bundle.path} is a converted model; only pairs that specmt trained are aligned")
-    return Aligner(bundle.architecture, load_weights(bundle))
+    return Aligner(bundle.architecture, partial(load_weights, bundle))
 
 
 def _cpu_engine(bundle: Bundle, device: str, engine: str, threads: int) -> AnyEngine:

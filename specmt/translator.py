@@ -101,7 +101,7 @@ class Translator:
 
     @property
     def aligner(self) -> Aligner:
-        """Loaded when it is first used.
+        """Made when it is first used.
 
         Raises:
             UsageError: this translator has none.
@@ -111,6 +111,12 @@ class Translator:
                 raise UsageError("--alignment: this translator was made without an aligner")
             self._aligner = self._load_aligner()
         return self._aligner
+
+    def checked(self, settings: DecodingSettings) -> DecodingSettings:
+        """These settings; raises `UsageError` where they make no sense or ask for what this translator cannot do."""
+        if settings.align:
+            _ = self.aligner
+        return settings.checked(self.engine)
 
     def translate(
         self,
@@ -156,7 +162,7 @@ class Translator:
             max_batch_tokens: source tokens decoded at a time, padding included; a longer sentence goes alone.
             line: the index of the line of which they are parts, if they are, for errors.
         """
-        settings = settings.checked(self.engine)
+        settings = self.checked(settings)
         _check_sizes(batch_size, max_batch_tokens)
         board = self._board(settings, part_of=line)
         first = 0
@@ -192,7 +198,7 @@ class Translator:
         Raises:
             SpecmtError: the stream or a line cannot be read, after the translations of all lines before it.
         """
-        settings = settings.checked(self.engine)
+        settings = self.checked(settings)
         _check_sizes(batch_size, max_batch_tokens)
         board = self._board(settings, first)
         wrapping = self._wrapping(wrapper, settings, batch_size, max_batch_tokens)
@@ -361,9 +367,8 @@ class Translator:
         )
 
     def _line_aligner(self, settings: DecodingSettings) -> LineAligner:
-        aligner = self.aligner
         assert isinstance(self.vocabulary, Vocabulary), "what an aligner is made for"
-        return LineAligner(aligner, self.vocabulary, self._segmenter(settings))
+        return LineAligner(self.aligner, self.vocabulary, self._segmenter(settings))
 
     def _aligned_anew(self, translation: Translation, left: Translation, settings: DecodingSettings) -> Translation:
         """What a wrapper made of a translation, with the pairs of the texts as they are now."""

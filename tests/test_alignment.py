@@ -21,7 +21,7 @@ SETTINGS = replace(DecodingSettings.from_defaults(DEFAULTS), align=True)
 
 
 def aligner(seed: int = 0) -> Aligner:
-    return Aligner(DEEP, {name: weight.numpy() for name, weight in random_weights(DEEP, seed).items()})
+    return Aligner(DEEP, lambda: {name: weight.numpy() for name, weight in random_weights(DEEP, seed).items()})
 
 
 @pytest.mark.parametrize("positions", [{}, {"source_positions": 6}, {"target_positions": 4}], ids=str)
@@ -35,7 +35,7 @@ def test_attention_is_that_of_fairseq(positions: dict[str, int]) -> None:
         previous = torch.tensor([[EOS_ID, *target[:-1]]])
         _, extra = model.decoder(previous, encoder_out=encoded, alignment_layer=1, full_context_alignment=False)
     expected = extra["attn"][0][0].numpy()
-    aligner = Aligner(architecture, {name: weight.numpy() for name, weight in weights.items()})
+    aligner = Aligner(architecture, lambda: {name: weight.numpy() for name, weight in weights.items()})
     found = aligner.attention(source, target)
     assert found.shape == (len(target), len(source))
     np.testing.assert_allclose(found, expected, atol=1e-5)

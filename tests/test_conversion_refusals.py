@@ -289,3 +289,13 @@ def test_drafts_of_a_model_that_has_no_drafter_are_refused(plain: Foreign, tmp_p
         for option in options:
             said = failed(tried(*command, "-m", bundle, *option), 2)
             assert said.endswith(f"--draft-length, --beta and --tau are for drafts, and {bundle} has no drafter")
+
+
+def test_alignment_is_refused_before_anything_is_written(plain: Foreign, tmp_path: Path) -> None:
+    bundle, out = tmp_path / "bundle", tmp_path / "out"
+    convert(Conversion(plain.path), bundle, None)
+    out.mkdir()
+    options = ("--strategy", "ar", "--alignment", "-o", out / "out.en", "--append-resume")
+    said = failed(tried("translate", "-m", bundle, *options, stdin=b"w5\n"), 2)
+    assert said.endswith(f"--alignment: {bundle} is a converted model; only pairs that specmt trained are aligned")
+    assert list(out.iterdir()) == []

@@ -198,7 +198,7 @@ def translate(
     if draft_length is None:
         settings = fastest(settings, translator, reproducible or input_format is InputFormat.jsonl)
     form = Form(output_format, translator.vocabulary, n_best, scores, alignment)
-    run(translator, settings.checked(translator.engine), streams, required, form, batch_size, max_batch_tokens, quiet)
+    run(translator, translator.checked(settings), streams, required, form, batch_size, max_batch_tokens, quiet)
 
 
 def _possible(strategy: StrategyName, translator: Translator, model: Path, speculates: bool) -> StrategyName:
