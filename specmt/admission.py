@@ -7,6 +7,7 @@ one window follows the other, and no sentence waits longer than for its window.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,10 @@ from specmt.errors import SpecmtError
 from specmt.streams import LineStream
 
 T = TypeVar("T")
+
+
+class _StoppedError(Exception):
+    """Ends a worker that was not waited for: it must not decode any more."""
 
 
 @dataclass
@@ -37,6 +42,9 @@ class Admission(Generic[T]):
     """Index of the next line."""
     _requests: deque[Request] = field(default_factory=deque)
     _longest_first: bool = False
+    _opening: threading.Thread | None = None
+    """The worker that opens lines; one at a time does."""
+    _stopped: bool = False
 
     def __post_init__(self) -> None:
         self._opened = self._finished = self.first
@@ -47,39 +55,71 @@ class Admission(Generic[T]):
             self._finished = lines
             self.lines.changed.notify_all()
 
-    def stop(self) -> None:
-        """Hand out nothing more."""
+    def stop(self) -> threading.Thread | None:
+        """Hand out nothing more; the worker that is opening a line, which may take long: it does nothing after that."""
         with self.lines.lock:
+            self._stopped = True
             self._requests.clear()
             self.lines.end()
+            return self._opening
 
     def take(self, count: int, wait: bool, in_flight: Sequence[int]) -> list[Request]:
         """See `Waiting.take`; `in_flight`: source tokens of each of the taker's rows."""
         with self.lines.lock:
             while True:
-                if not self._requests:
-                    self._open_lines()
+                lines = self._lines_to_open()
+                if lines:
+                    self._open(lines)
                 if taken := self._admissible(count, in_flight):
                     return taken
-                if not wait or (self.lines.ended and not self._requests):
+                if not wait or self._ended:
                     return []
-                self.lines.changed.wait()
+                if not lines:  # else what would wake this worker may have come while it opened them
+                    self.lines.changed.wait()
 
-    def _open_lines(self) -> None:
-        """Make requests of the lines that have arrived, up to a window of them, unless too many are under way."""
+    @property
+    def _ended(self) -> bool:
+        """Whether there will be no more requests."""
+        return self._stopped or (self.lines.ended and not self._requests and not self._opening)
+
+    def _lines_to_open(self) -> list[T]:
+        """Lines that have arrived, up to a window of them, unless too many are under way, or none are wanted."""
+        if self._requests or self._opening:
+            return []
         room = min(self.window, 4 * self.window - (self._opened - self._finished))
-        requests: list[Request] = []
-        for line in self.lines.take(max(room, 0)):
-            try:
-                requests += self.open_line(self._opened, line)
-            except SpecmtError as error:
-                self.lines.end(error)
-                break
-            self._opened += 1
+        return self.lines.take(max(room, 0))
+
+    def _open(self, lines: Sequence[T]) -> None:
+        """Make requests of lines, without the lock: while a long line is opened, others go on, and are stopped."""
+        self._opening = threading.current_thread()
+        self.lines.lock.release()
+        try:
+            requests, failure = self._requests_of(lines)
+        finally:
+            self.lines.lock.acquire()
+            self._opening = None
+            self.lines.changed.notify_all()
+        if self._stopped:
+            raise _StoppedError
+        if failure:
+            self.lines.end(failure)
         requests.sort(key=lambda request: len(request.source_ids), reverse=self._longest_first)
         if requests:
             self._longest_first = not self._longest_first
         self._requests.extend(requests)
+
+    def _requests_of(self, lines: Sequence[T]) -> tuple[list[Request], SpecmtError | None]:
+        """The requests of lines, up to the first that cannot be opened or the end of the run; and why it cannot."""
+        requests: list[Request] = []
+        for line in lines:
+            if self._stopped:
+                break
+            try:
+                requests += self.open_line(self._opened, line)
+            except SpecmtError as error:
+                return requests, error
+            self._opened += 1
+        return requests, None
 
     def _admissible(self, count: int, in_flight: Sequence[int]) -> list[Request]:
         """The next requests, as many as the budget of tokens allows; each worker gets its share of a few."""

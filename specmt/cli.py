@@ -117,8 +117,16 @@ class _Debug:
     wanted = False
 
 
+class _TerminatedError(SystemExit):
+    """A signal ends the program; what is still running in it is not waited for."""
+
+    def __init__(self, signal_number: int) -> None:
+        self.status = 128 + signal_number
+        super().__init__(self.status)
+
+
 def _terminated(signal_number: int, frame: object) -> NoReturn:
-    raise SystemExit(128 + signal_number)
+    raise _TerminatedError(signal_number)
 
 
 _LESS_MEMORY = {
@@ -170,6 +178,8 @@ def main() -> NoReturn:
         sys.stdout.flush()
     except KeyboardInterrupt:
         status = 128 + signal.SIGINT
+    except _TerminatedError as error:
+        status = error.status
     except Exception as error:
         if _Debug.wanted:
             traceback.print_exc()

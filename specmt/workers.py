@@ -40,13 +40,17 @@ def run_in_parallel(work: Callable[[], Iterator[T]], workers: int) -> Iterator[T
 
 
 def run_in_threads(
-    work: Callable[[], Iterator[T]], workers: int, results: queue.SimpleQueue[Result[T]], stop: Callable[[], None]
+    work: Callable[[], Iterator[T]],
+    workers: int,
+    results: queue.SimpleQueue[Result[T]],
+    stop: Callable[[], threading.Thread | None],
 ) -> Iterator[T]:
     """As `run_in_parallel`, never in the caller's thread.
 
     Args:
         results: the caller may put results of its own into it, as `Result`.
-        stop: called when no more results are wanted, so that no worker goes on waiting for something to do.
+        stop: called when no more results are wanted, so that no worker goes on waiting for something to do; the worker
+            that it returns, if one, is left to end by itself.
     """
     stopping = threading.Event()
 
@@ -77,9 +81,9 @@ def run_in_threads(
                 yield cast(T, result.value)
     finally:
         stopping.set()
-        stop()
+        left = stop()
         for thread in threads:
-            if thread.ident is not None:  # it was started
+            if thread.ident is not None and thread is not left:  # it was started
                 thread.join()
 
 
