@@ -16,6 +16,7 @@ from specmt.config import DrafterConfig, TokenizerConfig, VerifierConfig
 from specmt.engines.base import IntArray
 from specmt.errors import TrainingError
 from specmt.fairseq_backend import checkpoints, restoring
+from specmt.stages import changed_since
 from specmt.tensors import VERIFIER_OUTPUT, ids_name
 from specmt.vocabulary import Vocabulary, add_characters
 from specmt.weights import load_weights
@@ -71,6 +72,11 @@ class Earlier:
                 checkpoints.load(path)
         if not shape.vocabulary_size == counted == pieces:
             raise TrainingError(f"start_from: {self.folder} has a tokenizer and a verifier that were not made together")
+        for stage in _OF_A_RUN:
+            if self.files(stage) and (before := changed_since(self.folder / stage)):
+                raise TrainingError(
+                    f"start_from: {self.folder}: {before} has changed since {stage}: finish that run first"
+                )
         return shape
 
     @contextmanager

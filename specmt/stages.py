@@ -22,6 +22,7 @@ from typing import Any, TextIO
 from specmt.errors import InputError, TrainingError, reason
 from specmt.files import file_digest, write_json
 
+_SEAL = "stage.json"
 _LOCK_ATTEMPTS = 5
 """Seconds that a run waits for the trainer of a killed one to notice and end."""
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -105,14 +106,26 @@ class Stage:
         missing = [name for name in self.outputs if not (self.folder / name).is_file()]
         if missing:
             raise TrainingError(f"stage {self.name} did not write {', '.join(missing)}")
-        write_json(self._seal, {"fingerprint": fingerprint, "outputs": self._output_digests()})
+        needs = {stage.name: _read_seal(stage._seal).get("outputs") for stage in self.needs}
+        write_json(self._seal, {"fingerprint": fingerprint, "needs": needs, "outputs": self._output_digests()})
 
     @property
     def _seal(self) -> Path:
-        return self.folder / "stage.json"
+        return self.folder / _SEAL
 
     def _output_digests(self) -> dict[str, str]:
         return {name: file_digest(self.folder / name) for name in self.outputs}
+
+
+def changed_since(folder: Path) -> str | None:
+    """The stage before that of `folder` whose outputs are no longer those that it was made from; None: there is none.
+
+    Of stages that were finished before seals said so, nothing is known.
+    """
+    for name, outputs in _read_seal(folder / _SEAL).get("needs", {}).items():
+        if _read_seal(folder.parent / name / _SEAL).get("outputs") != outputs:
+            return str(name)
+    return None
 
 
 def move_aside(folder: Path) -> Path:

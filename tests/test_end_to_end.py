@@ -275,6 +275,9 @@ def test_a_run_is_gone_on_from_before_its_refinement_with_its_drafter(run_folder
     assert Earlier(mixed).drafter(tmp_path, config.drafter, size + 8) is None
     with pytest.raises(TrainingError, match="a tokenizer and a verifier that were not made together"):
         Earlier(mixed).check(config.verifier)
+    (mixed / "tokenizer" / TOKENIZER).write_bytes(model)
+    with pytest.raises(TrainingError, match="tokenizer has changed since binarise: finish that run first"):
+        Earlier(mixed).check(config.verifier)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 
 from specmt import stages
 from specmt.errors import SpecmtError, TrainingError
-from specmt.stages import Stage, exclusive
+from specmt.stages import Stage, changed_since, exclusive
 
 
 @dataclass(frozen=True)
@@ -163,6 +163,19 @@ def test_a_changed_setting_reaches_the_stages_behind_even_where_the_output_is_th
         first = bench.stage("a", settings=(size,), run=run)
         bench.complete(first, bench.stage("b", (first,)))
     assert bench.runs == ["b", "b"]
+
+
+def test_what_has_changed_since_a_stage_was_finished_is_known(bench: Bench) -> None:
+    first = bench.stage("first")
+    second = bench.stage("second", (first,))
+    bench.complete(first, second)
+    assert changed_since(second.folder) is None
+    bench.complete(first, restart=True)
+    assert changed_since(second.folder) == "first"
+    bench.complete(second)
+    assert changed_since(second.folder) is None
+    (second.folder / "stage.json").write_text('{"fingerprint": "of a run of before"}')
+    assert changed_since(second.folder) is None
 
 
 def test_a_change_in_a_later_stage_leaves_the_earlier_ones(bench: Bench) -> None:
