@@ -246,6 +246,16 @@ def test_without_settings_it_is_decoded_as_the_manifest_says_and_as_fast_as_is_k
     assert list(translator.translate(lines)) == list(translator.translate(lines, settings, BATCH_SIZE))
 
 
+@pytest.mark.parametrize("row_exact", [True, False])
+def test_where_the_shape_of_a_pass_decides_its_bits_no_clock_decides_the_shape(row_exact: bool) -> None:
+    strict = DecodingSettings.from_defaults(DEFAULTS).strict()
+    translator = scripted_translator(ScriptedEngine(row_exact=row_exact))
+    tuned.store(tuned.Key.here(translator), Tuned(2, 8))
+    found = replace(strict, draft_length=2, speculated_rows=8)
+    assert tuned.fastest(strict, translator) == found
+    assert tuned.fastest(strict, translator, reproducible=True) == (found if row_exact else strict)
+
+
 def test_without_a_drafter_it_is_decoded_by_plain_steps() -> None:
     assert tuned.default_settings(scripted_translator(ScriptedEngine(max_draft_length=0))).strategy == "ar"
 
@@ -353,9 +363,24 @@ def test_tune_prints_json_and_strict_translation_uses_the_length_unless_one_is_g
     assert drafted(bundle, "--strict", "--draft-length", "4") == [4]
     assert drafted(bundle) == [2], "strict, as the model has it"
     assert drafted(bundle, "--relaxed") == [3], "the model's own"
-    assert drafted(bundle, "--reproducible") == [3], "the shape of a pass decides its bits"
     tuned.store(key, Tuned(draft_length=2, rows=0))
     assert drafted(bundle, "--strict") == [], "plain steps are faster here"
+
+
+@pytest.mark.parametrize("options", [(), ("--reproducible",), ("--input-format", "jsonl")])
+def test_translate_says_whether_any_line_may_ask_to_be_reproducible(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    asked: list[bool] = []
+
+    def fastest(settings: DecodingSettings, translator: Translator, reproducible: bool) -> DecodingSettings:
+        asked.append(reproducible)
+        return settings
+
+    monkeypatch.setattr(tuned, "fastest", fastest)
+    (bundle.parent / "empty").touch()
+    run("translate", "-i", bundle.parent / "empty", "-m", bundle, "--engine", "torch", *options)
+    assert asked == [bool(options)]
 
 
 def test_what_was_measured_is_shown_though_it_cannot_be_kept(
