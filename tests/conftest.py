@@ -53,6 +53,14 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Foreign:
     return Foreign(tmp_path_factory.mktemp("plain"), SHARED)
 
 
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the user's in which nothing is kept yet."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder
+
+
 @pytest.fixture(scope="session")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny bundle, to look at."""

@@ -12,7 +12,7 @@ from scripted import VOCABULARY_SIZE, tiny_tokenizer
 from torch import Tensor
 
 from specmt.architecture import Architecture
-from specmt.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, write_bundle
+from specmt.bundle import RANGES, TOKENIZER, WEIGHTS, DecodingDefaults, write_bundle
 from specmt.tensors import (
     DRAFTER_OUTPUT,
     SOURCE_POSITIONS,
@@ -75,12 +75,15 @@ def write_tiny_bundle(
     architecture: Architecture = TINY,
     decoding: DecodingDefaults = DEFAULTS,
     source_language: str = "de",
+    ranges: bool = False,
 ) -> None:
-    """A bundle that loads; `weights` in place of fitting ones."""
+    """A bundle that loads; `weights` in place of fitting ones; `ranges`: with a file that stands for some."""
 
     def write_files(folder: Path) -> None:
         (folder / TOKENIZER).write_bytes(tiny_tokenizer())
         save_weights(random_weights(architecture) if weights is None else weights, folder / WEIGHTS)
+        if ranges:
+            (folder / RANGES).write_text("{}")
 
     write_bundle(
         path,

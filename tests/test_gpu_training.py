@@ -10,16 +10,15 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
+from pairs import write_tiny_bundle
 
 from specmt import pipeline, training
-from specmt.bundle import RANGES, WEIGHTS, Bundle, load_bundle, write_bundle
+from specmt.bundle import WEIGHTS
 from specmt.config import RuntimeConfig, load_config
 from specmt.errors import ConfigError, TrainingError
-from specmt.exporting import copy_files
 from specmt.fairseq_backend import checkpoints, driver
 from specmt.fairseq_backend.compat import batch_by_size
 from specmt.fairseq_backend.loss import forward_pass, places
-from specmt.files import write_json
 
 TINY = Path(__file__).parent.parent / "configs" / "tiny-smoke.yaml"
 
@@ -87,23 +86,6 @@ def test_what_translates_for_training_is_where_training_is(
     assert calls == [((tmp_path, *loaded[0]), loaded[1])]
 
 
-def write_verifier(path: Path, bundle: Bundle, ranges: bool) -> None:
-    def write_files(folder: Path) -> None:
-        copy_files(bundle, folder, bundle.files)
-        if ranges:
-            write_json(folder / RANGES, {})
-
-    write_bundle(
-        path,
-        languages=bundle.languages,
-        architecture=bundle.architecture,
-        decoding=bundle.decoding,
-        write_files=write_files,
-        training={},
-        scores={},
-    )
-
-
 @pytest.mark.parametrize(
     ("standing", "gpu", "written"),
     [
@@ -118,7 +100,7 @@ def write_verifier(path: Path, bundle: Bundle, ranges: bool) -> None:
     ],
 )
 def test_a_verifier_that_a_gpu_wrote_is_written_anew_for_a_cpu_and_so_is_a_damaged_one(
-    monkeypatch: pytest.MonkeyPatch, pristine: Path, tmp_path: Path, standing: str, gpu: bool, written: list[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, standing: str, gpu: bool, written: list[str]
 ) -> None:
     path, found = tmp_path / "verifier", []
 
@@ -126,7 +108,7 @@ def test_a_verifier_that_a_gpu_wrote_is_written_anew_for_a_cpu_and_so_is_a_damag
         found.append("for a CPU" if for_cpu else "for a GPU")
 
     if standing != "nothing":
-        write_verifier(path, load_bundle(pristine), standing == "with ranges")
+        write_tiny_bundle(path, ranges=standing == "with ranges")
     if standing == "damaged":
         (path / WEIGHTS).write_bytes(b"half")
     monkeypatch.setattr(driver, "on_gpu", lambda runtime: gpu)

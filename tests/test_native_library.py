@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from specmt.engines import native_library
-from specmt.engines.native_library import BUILD_VARIABLE, LEVELS, build, is_built, is_fast, runnable
+from specmt.engines.native_library import BUILD_VARIABLE, LEVELS, build, is_built, is_fast, library, runnable
 from specmt.errors import EngineError
 
 SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA = 158, 0x1023, 18
@@ -71,7 +71,7 @@ def test_a_build_of_other_sources_is_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(native_library, "FOLDER", tmp_path)
     monkeypatch.setattr(native_library.ctypes, "CDLL", lambda path: SimpleNamespace(specmt_sources=Sources(b"before")))
     with pytest.raises(EngineError, match="build for avx2 is of another version"):
-        native_library.library.__wrapped__("avx2")
+        library.__wrapped__("avx2")
 
 
 class Sources:

@@ -193,10 +193,9 @@ def translate(
     translator = load(model, engine, device, precision, threads)
     strategy = _possible(strategy, translator, model, strict is False or not draft_length is beta is tau is None)
     settings = settings_of(translator, strategy, draft_length, beta, tau, strict, beam, length_penalty, n_best)
-    settings = with_replay(settings, replay_window, replay_group, reproducible, input_format is InputFormat.jsonl)
+    settings = with_replay(settings, replay_window, replay_group, reproducible, streams.is_jsonl)
     settings = replace(settings, split=split, max_source_tokens=max_source_tokens, guards=guards, align=alignment)
-    if draft_length is None:
-        settings = fastest(settings, translator, reproducible or input_format is InputFormat.jsonl)
+    settings = settings if draft_length else fastest(settings, translator, reproducible or streams.is_jsonl)
     form = Form(output_format, translator.vocabulary, n_best, scores, alignment)
     run(translator, translator.checked(settings), streams, required, form, batch_size, max_batch_tokens, quiet)
 

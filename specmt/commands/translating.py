@@ -39,6 +39,11 @@ class Streams:
     output: Path | None
     append_resume: bool
 
+    @property
+    def is_jsonl(self) -> bool:
+        """Whether lines are read as JSON, so that each may have options of its own."""
+        return self.input_format is InputFormat.jsonl
+
     def __post_init__(self) -> None:
         for option, path in (("--input", self.input), ("--output", self.output)):
             if str(path) == "-":
@@ -92,8 +97,7 @@ def run(
     """
     protection = required.protection(translator.vocabulary)
     source = streams.input or redirected()
-    is_jsonl = streams.input_format is InputFormat.jsonl
-    parser: Callable[[str, bool], LineParser] = jsonl_parser if is_jsonl else text_parser
+    parser: Callable[[str, bool], LineParser] = jsonl_parser if streams.is_jsonl else text_parser
     resumable = None
     if streams.append_resume:
         options = _options_that_matter(translator, settings, streams, required, form)
@@ -107,7 +111,7 @@ def run(
     ):
         target.pass_over(lines)
         for translation in translator.translate_stream(
-            lines, settings, batch_size, max_batch_tokens, target.finished_before, protection, is_jsonl
+            lines, settings, batch_size, max_batch_tokens, target.finished_before, protection, streams.is_jsonl
         ):
             _report_unplaced(translation)
             target.write(form.render(translation))
