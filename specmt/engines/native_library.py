@@ -98,12 +98,17 @@ def runnable() -> tuple[str, ...]:
 
 def _is_of_these_sources(loaded: ctypes.CDLL) -> bool:
     """Whether it was compiled from the sources beside it. A wheel has none: there, both are of one version."""
-    sources = [*sorted(FOLDER.glob("*.cc")), *sorted(FOLDER.glob("*.h"))]
-    if not sources:
+    digest = _digest_of_sources(FOLDER)
+    if digest is None:
         return True
     loaded.specmt_sources.restype = _TEXT
-    digest = sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
-    return bool(loaded.specmt_sources() == digest.encode())
+    return bool(loaded.specmt_sources() == digest)
+
+
+@cache
+def _digest_of_sources(folder: Path) -> bytes | None:
+    sources = [*sorted(folder.glob("*.cc")), *sorted(folder.glob("*.h"))]
+    return sha256(b"".join(path.read_bytes() for path in sources)).hexdigest().encode() if sources else None
 
 
 def _why_not() -> str:
