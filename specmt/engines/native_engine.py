@@ -147,8 +147,8 @@ class NativeEngine:
 
     @property
     def strict_draft_length(self) -> int:
-        """Three: with small models the fastest, or nearly so, whatever the text (docs/sweep.md)."""
-        return 3
+        """Three: with small models the fastest, or nearly so, whatever the text (docs/sweep.md); with AMX four."""
+        return 4 if self._build == "amx" else 3
 
     def encode(self, sources: Sequence[Sequence[int]]) -> NativeRows:
         """See `Engine.encode`."""
