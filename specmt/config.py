@@ -6,17 +6,17 @@ pydantic checks types and ranges and refuses unknown keys.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, dataclass_transform
 
-import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from specmt.errors import ConfigError, reason
 from specmt.machine import usable_cores
+from specmt.plain_yaml import KeyTwiceError, parse_yaml
 
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
@@ -161,8 +161,14 @@ class RefinementConfig:
 
 @_section
 class DistillationConfig:
-    """Sequence-level distillation: the verifier's greedy output over the training sources."""
+    """Sequence-level distillation: the verifier's output over the training sources, from which the drafter learns."""
 
+    beam: Positive = 1
+    """1: greedy output, which strict decoding will ask for. More: what a beam search prefers to it."""
+    length_penalty: Annotated[float, Field(ge=0, le=10)] = 1.0
+    """Exponent of the length by which a hypothesis' score is divided."""
+    nearest_reference: bool = False
+    """Learn the hypothesis of each beam that is nearest the reference, not the one with the best score."""
     batch_size: Positive = 200
     """Sentences in flight."""
     sample: Samples = Field(default_factory=dict)
@@ -244,33 +250,6 @@ class Config:
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
 
 
-class _TwiceError(Exception):
-    """A key that stands twice in one section; lines are counted from 1."""
-
-    def __init__(self, key: str, first: int, second: int) -> None:
-        super().__init__(f"line {second}: the key {key} stands in line {first} already")
-        self.key = key
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML's plain values; of a key that stands twice, yaml itself would take the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """The values of a section, if no key stands there twice."""
-        lines: dict[str, int] = {}
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                line = key.start_mark.line + 1
-                if key.value in lines:
-                    raise _TwiceError(key.value, lines[key.value], line)
-                lines[key.value] = line
-        return super().construct_mapping(node, deep)
-
-
-def _parsed(text: str) -> Any:  # noqa: ANN401  (whatever the text says)
-    return yaml.load(text, _Loader)
-
-
 def load_config(path: Path, overrides: list[str]) -> Config:
     """Read a YAML file, apply `key=value` overrides (dotted keys, YAML values), and check it.
 
@@ -279,16 +258,16 @@ def load_config(path: Path, overrides: list[str]) -> Config:
             names file and key.
     """
     try:
-        values = _parsed(path.read_text(encoding="utf-8"))
+        values = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {reason(error)}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    except _TwiceError as error:
+    except KeyTwiceError as error:
         raise ConfigError(f"{path}: {error}") from None
-    except (yaml.YAMLError, ValueError) as error:
+    except ValueError as error:
         raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected sections such as `data:`, found {type(values).__name__}")
@@ -322,6 +301,8 @@ def _contradictions(config: Config) -> Iterator[str]:
     yield from _wrong_verifier(config, verifier) if verifier else _needless(config)
     if config.export.draft_length > config.drafter.draft_length:
         yield "export.draft_length: must not exceed drafter.draft_length"
+    if config.distillation.nearest_reference and config.distillation.beam == 1:
+        yield "distillation.nearest_reference: must choose among several: distillation.beam is 1"
     yield from _wrong_corpora(config)
 
 
@@ -342,6 +323,8 @@ def _needless(config: Config) -> Iterator[str]:
         yield "tokenizer: there is no verifier to train, and that of start_from has its own"
     if config.refinement:
         yield "refinement: there is no verifier to train"
+    if config.distillation.nearest_reference:
+        yield "distillation.nearest_reference: a drafter alone is trained on sources, without references"
     for name, sample in config.distillation.sample.items():
         if sample.references:
             yield f"distillation.sample: {name}: references: a drafter alone learns from translations only"
@@ -372,10 +355,10 @@ def _override(values: dict[str, Any], override: str) -> None:
         if not isinstance(values, dict):
             raise ConfigError(f"--set {override}: {_no_section(values, sections[:depth])}")
     try:
-        values[name] = _parsed(value)
-    except _TwiceError as error:
+        values[name] = parse_yaml(value)
+    except KeyTwiceError as error:
         raise ConfigError(f"--set {override}: the key {error.key} stands there twice") from None
-    except (yaml.YAMLError, ValueError):
+    except ValueError:
         raise ConfigError(f"--set {override}: the value is not YAML") from None
 
 

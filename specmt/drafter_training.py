@@ -13,7 +13,7 @@ from pathlib import Path
 from specmt.architecture import Architecture
 from specmt.bundle import GRAPHS, RANGES, WEIGHTS, Bundle, DecodingDefaults, is_bundle, load_bundle, write_bundle
 from specmt.corpus import Pair
-from specmt.distillation import EXTRA_TOKENS, Decoding
+from specmt.distillation import EXTRA_TOKENS
 from specmt.earlier import Earlier
 from specmt.engines.base import FloatArray
 from specmt.errors import TrainingError
@@ -102,10 +102,7 @@ class DrafterPipeline(Pipeline):
         if not is_bundle(path):
             self._write_bundle(path, self._bundle.architecture.with_drafter(0, 0, 0, 0), {}, self._bundle.decoding)
         translator = self.load_verifier(path)
-        distillation = self.config.distillation
-        self.write_distilled(
-            "distil", translator, Decoding(distillation.batch_size), distillation.sample, self._encoded
-        )
+        self.write_distilled("distil", translator, self.distillation, self.config.distillation.sample, self._encoded)
 
     def _encoded(self, pairs: Iterable[Pair]) -> Encoded:
         """Sources that are fit for training, with no target."""

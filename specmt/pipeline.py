@@ -127,6 +127,12 @@ class Pipeline(ABC):
             return load_translator(bundle, "cuda", "bf16" if runtime.bf16 else "fp32")
         return load_translator(bundle, threads=runtime.cores)
 
+    @property
+    def distillation(self) -> Decoding:
+        """How the verifier translates for its drafter."""
+        settings = self.config.distillation
+        return Decoding(settings.batch_size, settings.beam, settings.length_penalty, settings.nearest_reference)
+
     def write_distilled(
         self,
         stage: str,

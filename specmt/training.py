@@ -172,8 +172,7 @@ class PairPipeline(Pipeline):
         self.train(stage, arguments, settings.optimizer, folder / "verifier.pt")
 
     def _distil(self) -> None:
-        distillation = self.config.distillation
-        self._write_distilled("distil", self._verifier, Decoding(distillation.batch_size), distillation.sample)
+        self._write_distilled("distil", self._verifier, self.distillation, self.config.distillation.sample)
 
     def _write_distilled(self, stage: str, verifier: Path, decoding: Decoding, samples: Samples) -> None:
         translator = self._load_verifier(verifier, self.folder(stage) / "verifier")

@@ -87,6 +87,10 @@ def test_a_learning_rate_may_be_written_in_any_way(path: Path, number: str) -> N
             "distillation.sample={train: {references: true}}",
             "distillation.sample: train: references: a drafter alone learns from translations only",
         ),
+        (
+            "distillation={beam: 5, nearest_reference: true}",
+            "distillation.nearest_reference: a drafter alone is trained on sources, without references",
+        ),
     ],
 )
 def test_a_drafter_alone_needs_a_verifier_and_no_settings_of_one(path: Path, override: str, expected: str) -> None:
@@ -121,7 +125,7 @@ def test_a_loaded_configuration_cannot_be_changed(path: Path) -> None:
         "tokenizer.size",
         "export.gamma",
         "runtime.gpu",
-        "distillation.beam",
+        "distillation.beams",
         "drafter.k",
     ],
 )
@@ -220,6 +224,10 @@ def test_a_wrong_value_is_named_with_its_key(path: Path, override: str, key: str
         (['tokenizer.required_characters="Ł\\n"'], "own.yaml: tokenizer.required_characters: no text has control "),
         (["drafter.layers=2", "verifier.decoder_layers=1"], "own.yaml: drafter.layers: must not exceed "),
         (["drafter.vocabulary_size=8000"], "own.yaml: drafter.vocabulary_size: must be less than "),
+        (
+            ["distillation.nearest_reference=true"],
+            "own.yaml: distillation.nearest_reference: must choose among several: ",
+        ),
         (["drafter.optimizer.batch_tokens=100"], "own.yaml: drafter.optimizer.batch_tokens: must be more than "),
         (["drafter.optimizer={max_updates: 9, patience: 1, replicas: 2}"], "own.yaml: drafter.optimizer.patience: "),
     ],

@@ -70,9 +70,10 @@ def test_a_drafter_alone_goes_on_where_it_was_killed_and_from_an_earlier_one(con
         kill_at(f"{stage}: begins", alone(tmp_path / "run", converted, *short))
     assert "evaluate: done" in specmt(*alone(tmp_path / "run", converted, *short)).stderr.decode()
     first = tmp_path / "run" / "bundle"
-    again = specmt(*alone(tmp_path / "more", first, *short)).stderr.decode()
+    again = specmt(*alone(tmp_path / "more", first, *short, "distillation.beam=3")).stderr.decode()
     assert f"drafter: goes on from {first}" in again
-    assert load_bundle(tmp_path / "more" / "bundle").training["drafter"]["config"]["start_from"] == str(first)
+    recorded = load_bundle(tmp_path / "more" / "bundle").training["drafter"]["config"]
+    assert recorded["start_from"] == str(first) and recorded["distillation"]["beam"] == 3
 
 
 def test_what_a_bundle_says_of_its_verifier_is_what_a_drafter_alone_depends_on(converted: Path, tmp_path: Path) -> None:

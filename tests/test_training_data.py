@@ -10,6 +10,7 @@ import pytest
 
 from specmt.bundle import TOKENIZER
 from specmt.config import Config, CorpusConfig, SampleConfig, load_config
+from specmt.distillation import Decoding
 from specmt.earlier import Earlier
 from specmt.errors import InputError, TrainingError
 from specmt.fairseq_backend.driver import VerifierStage, verifier_arguments
@@ -78,6 +79,15 @@ def test_skip_parts_one_file_into_training_and_validation(configured: Callable[.
     assert pipeline.data.read(CorpusConfig(path="train.tsv", skip=30)) == every[30:]
     assert pipeline.data.read(CorpusConfig(path="train.tsv", skip=30, limit=20)) == every[30:50]
     assert pipeline.data.read(CorpusConfig(path="train.tsv", skip=30, limit=20), limit=5) == every[30:35]
+
+
+def test_the_verifier_translates_for_its_drafter_as_configured(configured: Callable[..., Config]) -> None:
+    searched = "distillation={batch_size: 7, beam: 4, length_penalty: 0.6, nearest_reference: true}"
+    decodings = [
+        PairPipeline(config, Reporter(print, lambda *_: None)).distillation
+        for config in (configured("distillation={}"), configured(searched))
+    ]
+    assert decodings == [Decoding(200), Decoding(7, beam=4, length_penalty=0.6, nearest_reference=True)]
 
 
 def test_a_skip_that_leaves_nothing_is_told(configured: Callable[..., Config], tmp_path: Path) -> None:
