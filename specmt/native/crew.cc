@@ -10,8 +10,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
 constexpr auto kAwake = microseconds(200);       // that a helper looks out for the next job before it sleeps
-constexpr auto kLate = microseconds(100);        // that the caller waits before it takes a helper for held up
+constexpr auto kLate = microseconds(100);        // or as long as its own work took: so late is a helper held up
 constexpr auto kAmong = microseconds(10'000);    // without help after another caller was there
 constexpr auto kShy = microseconds(1'000);       // without help after it was of no use; twice that the next time, …
 constexpr auto kShyest = microseconds(500'000);  // … up to this: on a busy machine
@@ -50,7 +50,7 @@ bool look_out(const Ready& ready, Clock::duration most) {
       pause();
     }
   } while (Clock::now() < end);
-  return false;
+  return ready();  // the clock may have run on while this thread did not
 }
 
 // How many forks lie between the process that loaded this and the present one, to which helpers do not come along.
@@ -171,7 +171,7 @@ Crew::Crew(int helpers) {
   try {
     for (int member = 1; member <= helpers; ++member)
       std::thread([state = state_, member] { state->help(member); }).detach();
-  } catch (const std::system_error&) {  // the callers do what the others would have done
+  } catch (const std::exception&) {  // no more threads: the callers do what the others would have done
   }
 }
 
@@ -198,11 +198,12 @@ void Crew::perform(const Job& job) {
     state.parts[member].next = int(int64_t(job.count) * member / members);
     state.parts[member].end = int(int64_t(job.count) * (member + 1) / members);
   }
+  const Clock::time_point begun = Clock::now();
   ++state.round;
   state.work(0);
   ++state.round;
   const auto is_done = [&] { return state.inside == 0; };
-  const bool late = !look_out(is_done, kLate);
+  const bool late = !look_out(is_done, std::max<Clock::duration>(kLate, Clock::now() - begun));
   while (late && !is_done()) std::this_thread::yield();
   state.judge(late);
 }

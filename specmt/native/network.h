@@ -115,14 +115,15 @@ struct Output {
   int64_t id(int place) const { return ids ? ids[place] : place; }
 };
 
-// Grown as needed, reused from pass to pass.
+// Grown as needed, by half at least: passes grow longer little by little, and new memory is dear.
 template <class T>
 class Buffer {
  public:
   T* get(size_t count) {
     if (count > count_) {
-      memory_ = aligned<T>(count);
-      count_ = count;
+      const size_t grown = std::max(count, count_ + count_ / 2);
+      memory_ = aligned<T>(grown);
+      count_ = grown;
     }
     return memory_.get();
   }

@@ -134,7 +134,7 @@ class Product {
   // What is done to all groups, with the crew's help where it is much.
   template <class Work>
   void share(Crew& crew, int lines, const Work& work) const {
-    if (size_t(lines) * groups_ * kGroup * depth_ < kShared) return work(0, groups_);
+    if (groups_ == 1 || size_t(lines) * groups_ * kGroup * depth_ < kShared) return work(0, groups_);
     crew.share(groups_, work);
   }
 
