@@ -18,7 +18,7 @@ from specmt.earlier import Earlier
 from specmt.engines.base import FloatArray
 from specmt.errors import TrainingError
 from specmt.exporting import calibration_sources, copy_files, write_cpu_files
-from specmt.fairseq_backend import checkpoints
+from specmt.fairseq_backend import checkpoints, driver
 from specmt.fairseq_backend.frozen import load_frozen
 from specmt.pipeline import Pipeline
 from specmt.stages import Stage
@@ -103,6 +103,8 @@ class DrafterPipeline(Pipeline):
             self._write_bundle(path, self._bundle.architecture.with_drafter(0, 0, 0, 0), {}, self._bundle.decoding)
         translator = self.load_verifier(path)
         self.write_distilled("distil", translator, self.distillation, self.config.distillation.sample, self._encoded)
+        del translator
+        driver.free_memory(self.config.runtime)
 
     def _encoded(self, pairs: Iterable[Pair]) -> Encoded:
         """Sources that are fit for training, with no target."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Any
 
 import yaml
@@ -19,8 +18,9 @@ class KeyTwiceError(Exception):
 class _Loader(yaml.SafeLoader):
     """YAML's plain values; of a key that stands twice, yaml itself would take the last."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """The values of a section, if no key stands there twice."""
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:  # noqa: ANN401  (as yaml has it)
+        """A section as it is written, before others are merged into it, if no key stands there twice."""
+        node = super().compose_mapping_node(anchor)
         lines: dict[str, int] = {}
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
@@ -28,7 +28,7 @@ class _Loader(yaml.SafeLoader):
                 if key.value in lines:
                     raise KeyTwiceError(key.value, lines[key.value], line)
                 lines[key.value] = line
-        return super().construct_mapping(node, deep)
+        return node
 
 
 def parse_yaml(text: str) -> Any:  # noqa: ANN401  (whatever the text says)

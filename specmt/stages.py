@@ -118,13 +118,15 @@ class Stage:
 
 
 def changed_since(folder: Path) -> str | None:
-    """The stage before that of `folder` whose outputs are no longer those that it was made from; None: there is none.
+    """A stage whose outputs are no longer those that the one of `folder`, or one before that, was made from, if any.
 
     Of stages that were finished before seals said so, nothing is known.
     """
     for name, outputs in _read_seal(folder / _SEAL).get("needs", {}).items():
         if _read_seal(folder.parent / name / _SEAL).get("outputs") != outputs:
             return str(name)
+        if earlier := changed_since(folder.parent / name):
+            return earlier
     return None
 
 

@@ -29,6 +29,9 @@ from specmt.translator import Translator
 from specmt.vocabulary import Vocabulary
 from specmt.weights import save_weights
 
+_TRANSLATED = "translated"
+"""Stands beside what a refinement learns from, once that is whole."""
+
 
 def pipeline(config: Config, reporter: Reporter) -> Pipeline:
     """What a configuration asks for: a pair, or a drafter for a verifier that there is."""
@@ -148,15 +151,14 @@ class PairPipeline(Pipeline):
         refinement = self.config.refinement
         assert refinement is not None
         trained = self.folder("verifier") / "verifier.pt"
-        self._write_distilled(
-            "refine",
-            trained,
-            Decoding(
-                *(refinement.batch_size, refinement.beam, refinement.length_penalty),
-                *(refinement.nearest_reference, refinement.reference_below),
-            ),
-            refinement.sample,
+        decoding = Decoding(
+            *(refinement.batch_size, refinement.beam, refinement.length_penalty),
+            *(refinement.nearest_reference, refinement.reference_below),
         )
+        translated = self.folder("refine") / _TRANSLATED
+        if not translated.exists():  # else training may have begun: another engine would say it a little otherwise
+            self._write_distilled("refine", trained, decoding, refinement.sample)
+            translated.touch()
         self._train_verifier_further("refine", refinement, "refine", trained)
         if refinement.blend < 1:
             refined = self.folder("refine") / "verifier.pt"
@@ -175,8 +177,11 @@ class PairPipeline(Pipeline):
         self._write_distilled("distil", self._verifier, self.distillation, self.config.distillation.sample)
 
     def _write_distilled(self, stage: str, verifier: Path, decoding: Decoding, samples: Samples) -> None:
-        translator = self._load_verifier(verifier, self.folder(stage) / "verifier")
+        folder = self.folder(stage)
+        translator = self._load_verifier(verifier, folder / "verifier")
         self.write_distilled(stage, translator, decoding, samples, partial(self.data.encoded, self.vocabulary))
+        del translator
+        driver.free_memory(self.config.runtime)
 
     def _train_drafter(self) -> None:
         settings, size = self.config.drafter, len(self.vocabulary)

@@ -9,6 +9,7 @@ import yaml
 
 from specmt.config import CorpusConfig, load_config
 from specmt.errors import ConfigError
+from specmt.plain_yaml import parse_yaml
 
 SHIPPED = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
 
@@ -273,6 +274,12 @@ def test_a_key_may_stand_in_two_sections_and_beside_a_merged_one(path: Path) -> 
     merged = SMALLEST.replace("drafter:\n", "drafter:\n  <<: &shared {dropout: 0.5, layers: 2}\n  layers: 3\n")
     path.write_text(merged, encoding="utf-8")
     assert (load_config(path, []).drafter.layers, load_config(path, []).drafter.dropout) == (3, 0.5)
+
+
+def test_what_was_merged_into_may_be_merged_on() -> None:
+    deep = "base: &base {updates: 1}\na:\n  b:\n    c: &own {<<: *base, updates: 5}\ntop: {<<: *own, rate: 2}\n"
+    values = parse_yaml(deep)
+    assert (values["a"]["b"]["c"], values["top"]) == ({"updates": 5}, {"updates": 5, "rate": 2})
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,9 @@ from specmt.bundle import TOKENIZER, load_bundle
 from specmt.config import load_config
 from specmt.earlier import Earlier
 from specmt.errors import TrainingError
-from specmt.fairseq_backend.checkpoints import last_checkpoints, load
+from specmt.fairseq_backend.checkpoints import last_checkpoints, load, save
+from specmt.fairseq_backend.drafter import DraftingConfig, DraftingTask
+from specmt.fairseq_backend.frozen import load_frozen
 from specmt.vocabulary import add_characters
 
 STAGES = ("tokenizer", "binarise", "verifier", "refine", "distil", "drafter", "export", "evaluate")
@@ -218,6 +220,19 @@ def test_a_refinement_is_blended_with_what_was_before(run_folder: Path) -> None:
     )
     torch.testing.assert_close(blended, 0.25 * before + 0.75 * after)
     assert not torch.allclose(before, after, atol=1e-3)
+
+
+def test_a_drafter_finds_the_dictionaries_of_a_run_that_was_moved(run_folder: Path, tmp_path: Path) -> None:
+    verifier = load(run_folder / "refine" / "verifier.pt")
+    verifier["cfg"]["task"]["data"] = str(tmp_path / "where it was trained")
+    save(verifier, tmp_path / "verifier.pt")
+    with pytest.raises(FileNotFoundError, match="where it was trained"):
+        load_frozen(tmp_path / "verifier.pt")
+    settings = DraftingConfig(data=str(run_folder / "distil"), verifier_checkpoint=str(tmp_path / "verifier.pt"))
+    assert (
+        DraftingTask(settings, None, None).load_verifier().width
+        == load_bundle(run_folder / "bundle").architecture.width
+    )
 
 
 @pytest.mark.slow

@@ -121,6 +121,41 @@ def test_a_verifier_that_a_gpu_wrote_is_written_anew_for_a_cpu_and_so_is_a_damag
     assert found == written
 
 
+def test_a_refinement_that_was_begun_keeps_what_it_learns_from_whatever_engine_is_there_now(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = load_config(TINY, [f"output={tmp_path}", "refinement.blend=1"])
+    run, done = training.PairPipeline(config, pipeline.Reporter(print, print)), []
+    run.folder("refine").mkdir()
+
+    def translate(stage: str, *_: object) -> None:
+        done.append("translated")
+        if len(done) == 1:
+            raise TrainingError("stopped while it translates")
+
+    def train(stage: str, *_: object) -> None:
+        done.append("trained")
+        if len(done) == 3:
+            raise TrainingError("stopped while it trains")
+
+    monkeypatch.setattr(run, "_write_distilled", translate)
+    monkeypatch.setattr(run, "_train_verifier_further", train)
+    for _ in range(2):
+        with pytest.raises(TrainingError, match="stopped"):
+            run._refine()
+    run._refine()
+    assert done == ["translated", "translated", "trained", "trained"]
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_what_a_translator_held_on_a_gpu_is_given_back(monkeypatch: pytest.MonkeyPatch, gpu: bool) -> None:
+    emptied: list[bool] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
+    driver.free_memory(RuntimeConfig())
+    assert emptied == [True] * gpu
+
+
 def test_a_trainer_ends_whatever_still_runs_in_it() -> None:
     code = (
         "import threading, time; from specmt.fairseq_backend import train\n"

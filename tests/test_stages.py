@@ -174,6 +174,11 @@ def test_what_has_changed_since_a_stage_was_finished_is_known(bench: Bench) -> N
     assert changed_since(second.folder) == "first"
     bench.complete(second)
     assert changed_since(second.folder) is None
+    third = bench.stage("third", (second,))
+    bench.complete(third)
+    assert changed_since(third.folder) is None
+    bench.complete(first, restart=True)
+    assert changed_since(third.folder) == "first", "which the second is of"
     (second.folder / "stage.json").write_text('{"fingerprint": "of a run of before"}')
     assert changed_since(second.folder) is None
 

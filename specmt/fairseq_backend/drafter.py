@@ -43,7 +43,7 @@ class DraftingTask(TranslationTask):
 
     def load_verifier(self) -> Frozen:
         """The verifier that the drafter works for."""
-        return load_frozen(Path(self.cfg.verifier_checkpoint))
+        return load_frozen(Path(self.cfg.verifier_checkpoint), Path(self.cfg.data))
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -54,6 +55,13 @@ def on_gpu(runtime: RuntimeConfig) -> bool:
     if runtime.device == "cuda" and not torch.cuda.is_available():
         raise TrainingError("runtime.device: cuda: torch finds no GPU")
     return runtime.device != "cpu" and torch.cuda.is_available()
+
+
+def free_memory(runtime: RuntimeConfig) -> None:
+    """Give back what networks that are gone held on a GPU: the trainer is a process of its own, and needs it."""
+    if on_gpu(runtime):
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def verifier_arguments(

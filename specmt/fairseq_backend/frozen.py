@@ -49,13 +49,18 @@ class Frozen(Protocol):
         """Put what `change` makes of them, such as copies on a GPU, in the place of all its tensors."""
 
 
-def load_frozen(path: Path) -> Frozen:
-    """A checkpoint of fairseq's `transformer` as `specmt train` makes it, or a bundle, whose numbers have 8 bits."""
+def load_frozen(path: Path, dictionaries: Path | None = None) -> Frozen:
+    """A checkpoint of fairseq's `transformer` as `specmt train` makes it, or a bundle, whose numbers have 8 bits.
+
+    Args:
+        dictionaries: where a checkpoint's are; else where they were when it was trained.
+    """
     if path.is_dir():
         bundle = load_bundle(path)
         weights = {name: torch.from_numpy(array) for name, array in load_weights(bundle).items()}
         return FrozenBundle(bundle.architecture, weights)
-    (model,), _ = checkpoint_utils.load_model_ensemble([str(path)])
+    here = {"data": str(dictionaries)} if dictionaries else None
+    (model,), _ = checkpoint_utils.load_model_ensemble([str(path)], here)
     return FrozenTransformer(model)
 
 
