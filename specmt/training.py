@@ -177,8 +177,7 @@ class PairPipeline(Pipeline):
         self._write_distilled("distil", self._verifier, self.distillation, self.config.distillation.sample)
 
     def _write_distilled(self, stage: str, verifier: Path, decoding: Decoding, samples: Samples) -> None:
-        folder = self.folder(stage)
-        translator = self._load_verifier(verifier, folder / "verifier")
+        translator = self._load_verifier(verifier, self.folder(stage) / "verifier")
         self.write_distilled(stage, translator, decoding, samples, partial(self.data.encoded, self.vocabulary))
         del translator
         driver.free_memory(self.config.runtime)
