@@ -118,7 +118,7 @@ class Stage:
 
 
 def changed_since(folder: Path) -> str | None:
-    """A stage whose outputs are no longer those that the one of `folder`, or one before that, was made from, if any.
+    """Of the stages before that of `folder`, one whose outputs are no longer those that the next was made from, if any.
 
     Of stages that were finished before seals said so, nothing is known.
     """
