@@ -47,6 +47,13 @@ class OutputFormat(StrEnum):
     fairseq = "fairseq"
 
 
+class WeightBits(StrEnum):
+    """Of stored weights."""
+
+    eight = "8"
+    four = "4"
+
+
 class ReportFormat(StrEnum):
     """What commands write that tell something: for people, or for programs."""
 

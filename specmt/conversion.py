@@ -17,7 +17,7 @@ from specmt import dictionaries
 from specmt.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, check_destination, write_bundle
 from specmt.dictionaries import Dictionary, FairseqVocabulary, Segmentation
 from specmt.errors import InputError
-from specmt.exporting import calibration_sources, write_cpu_files
+from specmt.exporting import calibration_sources, moments_for, write_cpu_files
 from specmt.fairseq_backend.foreign import Checkpoint, Verifier, read_checkpoint, verifier_of
 from specmt.files import file_digest
 from specmt.foreign_files import read_file, shown
@@ -72,11 +72,14 @@ class _Model:
     origin: Mapping[str, Any]
 
 
-def convert(conversion: Conversion, bundle: Path, calibration: Sequence[str] | None) -> str | None:
+def convert(
+    conversion: Conversion, bundle: Path, calibration: Sequence[str] | None, weight_bits: int = 8
+) -> str | None:
     """Write the bundle; why it has no graphs, if calibrated it has none.
 
     Args:
         calibration: lines in the source language, for the 8-bit engines; None: torch alone runs the model.
+        weight_bits: 8, or 4 where there is calibration (see `moments_for`).
 
     Raises:
         InputError: a file that cannot be read or used, a model that cannot be converted, or see `check_destination`.
@@ -91,7 +94,9 @@ def convert(conversion: Conversion, bundle: Path, calibration: Sequence[str] | N
     def write_files(folder: Path) -> None:
         nonlocal without_graphs
         model.write_vocabulary(folder)
-        save_weights({name: tensor.numpy() for name, tensor in model.verifier.weights.items()}, folder / WEIGHTS)
+        weights = {name: tensor.numpy() for name, tensor in model.verifier.weights.items()}
+        moments = moments_for(weight_bits, architecture, weights, sources)
+        save_weights(weights, folder / WEIGHTS, moments=moments)
         if sources:
             without_graphs = write_cpu_files(folder, architecture, sources)
 

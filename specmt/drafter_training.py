@@ -6,7 +6,7 @@ The verifier stays as it is. Of the corpora, only sources are used, and the refe
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from specmt.distillation import EXTRA_TOKENS
 from specmt.earlier import Earlier
 from specmt.engines.base import FloatArray
 from specmt.errors import TrainingError
-from specmt.exporting import calibration_sources, copy_files, write_cpu_files
+from specmt.exporting import calibration_sources, copy_files, moments_for, write_cpu_files
 from specmt.fairseq_backend import checkpoints, driver
 from specmt.fairseq_backend.frozen import load_frozen
 from specmt.pipeline import Pipeline
@@ -25,7 +25,7 @@ from specmt.stages import Stage
 from specmt.tensors import DRAFTER_OUTPUT, ids_name
 from specmt.training_data import Encoded
 from specmt.vocabulary import AnyVocabulary
-from specmt.weights import read_stored, save_weights
+from specmt.weights import dequantised, read_stored, save_weights
 
 _DRAFTER = "drafter."
 
@@ -124,18 +124,34 @@ class DrafterPipeline(Pipeline):
         weights = {f"{_DRAFTER}{name}": tensor for name, tensor in drafter["model"].items()}
         if (ids := weights.get(ids_name(DRAFTER_OUTPUT))) is not None:
             weights[f"{DRAFTER_OUTPUT}.weight"] = load_frozen(self._bundle.path).output[ids]
-        export = asdict(self.config.export)
+        export = self.config.export
         self._write_bundle(
             path,
             self._bundle.architecture.with_drafter(*checkpoints.drafter_shape(drafter)),
             {name: tensor.numpy() for name, tensor in weights.items()},
-            replace(self._bundle.decoding, **export),
+            replace(
+                self._bundle.decoding,
+                draft_length=export.draft_length,
+                beta=export.beta,
+                tau=export.tau,
+                strict=export.strict,
+            ),
+            export.weight_bits,
         )
 
     def _write_bundle(
-        self, path: Path, architecture: Architecture, drafter: dict[str, FloatArray], decoding: DecodingDefaults
+        self,
+        path: Path,
+        architecture: Architecture,
+        drafter: dict[str, FloatArray],
+        decoding: DecodingDefaults,
+        weight_bits: int = 8,
     ) -> None:
-        """Write the bundle with another drafter or none, calibrated on validation sources."""
+        """Write the bundle with another drafter or none, calibrated on validation sources.
+
+        Args:
+            weight_bits: of the drafter (see `moments_for`).
+        """
         start = self._bundle
         stored = read_stored(start.weights_path, start.architecture)
         verifier = {name: array for name, array in stored.items() if not name.startswith(_DRAFTER)}
@@ -143,7 +159,8 @@ class DrafterPipeline(Pipeline):
 
         def write_files(folder: Path) -> None:
             copy_files(start, folder, self._verbatim)
-            save_weights(drafter, folder / WEIGHTS, verifier)
+            moments = moments_for(weight_bits, architecture, dequantised(verifier) | drafter, sources)
+            save_weights(drafter, folder / WEIGHTS, verifier, moments)
             if without_graphs := write_cpu_files(folder, architecture, sources):
                 self.reporter.announce(f"{path}: no graphs for the onnx engine: {without_graphs}")
 

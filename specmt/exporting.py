@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from specmt.architecture import Architecture
 from specmt.bundle import GRAPHS, RANGES, WEIGHTS, Bundle, load_bundle, write_bundle
 from specmt.corpus import evenly_spread, read_lines
-from specmt.engines.calibration import calibrate
+from specmt.engines.base import FloatArray
+from specmt.engines.calibration import calibrate, input_moments
 from specmt.engines.onnx_export import export_graphs
 from specmt.errors import EngineError, InputError
 from specmt.files import write_json
 from specmt.vocabulary import EOS_ID, AnyVocabulary
-from specmt.weights import dequantised, read_stored
+from specmt.weights import dequantised, load_weights, read_stored, save_weights
 
-CALIBRATION_SENTENCES = 200
-"""Sentences whose activations fix the scales of the 8-bit engines."""
+CALIBRATION_SENTENCES = 1000
+"""Sentences of which weights in 4 bits are rounded for what they are multiplied by."""
+_RANGE_SENTENCES = 200
+"""Of them, those whose activations fix the scales of the 8-bit engines: with more, single ones widen the ranges."""
 _CALIBRATION_TOKENS = 200
 """That are read of each: translation splits what is longer than a model has seen, and attention takes their square."""
 
@@ -47,6 +50,18 @@ def calibration_sources(vocabulary: AnyVocabulary, lines: Sequence[str]) -> list
     return [[*ids[:_CALIBRATION_TOKENS], EOS_ID] for ids in evenly_spread(full, CALIBRATION_SENTENCES)]
 
 
+def moments_for(
+    weight_bits: int, architecture: Architecture, weights: Mapping[str, FloatArray], sources: Sequence[Sequence[int]]
+) -> dict[str, FloatArray] | None:
+    """What `save_weights` needs for so many bits: for 8 nothing.
+
+    Args:
+        weights: all of the pair's, in float32.
+        sources: see `write_cpu_files`.
+    """
+    return input_moments(architecture, weights, sources) if weight_bits == 4 else None
+
+
 def write_cpu_files(folder: Path, architecture: Architecture, sources: Sequence[Sequence[int]]) -> str | None:
     """Write the native engine's ranges and the onnx engine's graphs beside the weights in `folder`.
 
@@ -60,7 +75,7 @@ def write_cpu_files(folder: Path, architecture: Architecture, sources: Sequence[
         BundleError: weights that do not fit the architecture.
     """
     stored = read_stored(folder / WEIGHTS, architecture)
-    calibration = calibrate(architecture, dequantised(stored), sources)
+    calibration = calibrate(architecture, dequantised(stored), evenly_spread(sources, _RANGE_SENTENCES))
     write_json(folder / RANGES, calibration.ranges)
     try:
         export_graphs(folder, architecture, stored, calibration)
@@ -69,10 +84,13 @@ def write_cpu_files(folder: Path, architecture: Architecture, sources: Sequence[
     return None
 
 
-def export_bundle(path: Path, lines: Sequence[str]) -> str | None:
+def export_bundle(path: Path, lines: Sequence[str], weight_bits: int | None = None) -> str | None:
     """Write a bundle's ranges and graphs anew, calibrated on `lines`; why there are no graphs, if there are none.
 
     What lies beside the bundle's own files stays.
+
+    Args:
+        weight_bits: 8 or 4, in which its weights are stored anew (see `moments_for`); None: they stay.
 
     Raises:
         BundleError: see `load_bundle`.
@@ -84,7 +102,12 @@ def export_bundle(path: Path, lines: Sequence[str]) -> str | None:
 
     def write_files(folder: Path) -> None:
         nonlocal without_graphs
-        copy_files(bundle, folder, (name for name in bundle.files if name not in (*GRAPHS, RANGES)))
+        written = (*GRAPHS, RANGES) if weight_bits is None else (*GRAPHS, RANGES, WEIGHTS)
+        copy_files(bundle, folder, (name for name in bundle.files if name not in written))
+        if weight_bits is not None:
+            weights = load_weights(bundle)
+            moments = moments_for(weight_bits, bundle.architecture, weights, sources)
+            save_weights(weights, folder / WEIGHTS, moments=moments)
         without_graphs = write_cpu_files(folder, bundle.architecture, sources)
 
     write_bundle(
@@ -93,7 +116,7 @@ def export_bundle(path: Path, lines: Sequence[str]) -> str | None:
         architecture=bundle.architecture,
         decoding=bundle.decoding,
         write_files=write_files,
-        training=bundle.training,
+        training={**bundle.training, **({} if weight_bits is None else {"weight_bits": weight_bits})},
         scores=bundle.scores,
         others_stay=True,
     )

@@ -20,11 +20,12 @@ from specmt.config import Config, Samples, VerifierConfig
 from specmt.distillation import Decoding
 from specmt.drafter_training import DrafterPipeline
 from specmt.earlier import TARGET_COUNTS, Earlier
-from specmt.exporting import calibration_sources, write_cpu_files
+from specmt.exporting import calibration_sources, moments_for, write_cpu_files
 from specmt.fairseq_backend import checkpoints, driver
 from specmt.files import write_json
 from specmt.pipeline import Pipeline, Reporter
 from specmt.stages import Stage
+from specmt.tensors import vector_type
 from specmt.translator import Translator
 from specmt.vocabulary import Vocabulary
 from specmt.weights import save_weights
@@ -196,6 +197,7 @@ class PairPipeline(Pipeline):
             checkpoints.bundle_weights(verifier["model"], drafter["model"]),
             checkpoints.pair_architecture(verifier, drafter),
             DecodingDefaults(export.draft_length, export.beta, export.tau, export.strict),
+            weight_bits=export.weight_bits,
         )
 
     def _load_verifier(self, path: Path, bundle: Path) -> Translator:
@@ -222,20 +224,24 @@ class PairPipeline(Pipeline):
         architecture: Architecture,
         decoding: DecodingDefaults,
         for_cpu: bool = True,
+        weight_bits: int = 8,
     ) -> None:
         """Write a bundle whose verifier says the tokens that occur in the training data.
 
         Args:
             for_cpu: whether with what the engines for CPUs need.
+            weight_bits: see `moments_for`.
         """
         counts = json.loads((self.folder("binarise") / TARGET_COUNTS).read_text(encoding="utf-8"))
         said = shortlist.seen_ids(np.array(counts))
         weights, architecture = checkpoints.limit_targets(weights, architecture, said)
+        arrays = {name: np.asarray(tensor, vector_type(name)) for name, tensor in weights.items()}
         sources = calibration_sources(self.vocabulary, [pair.source for pair in self.data.validation_pairs()])
 
         def write_files(folder: Path) -> None:
             shutil.copyfile(self.folder("tokenizer") / TOKENIZER, folder / TOKENIZER)
-            save_weights(weights, folder / WEIGHTS)
+            moments = moments_for(weight_bits, architecture, arrays, sources)
+            save_weights(arrays, folder / WEIGHTS, moments=moments)
             if for_cpu and (without_graphs := write_cpu_files(folder, architecture, sources)):
                 self.reporter.announce(f"{path}: no graphs for the onnx engine: {without_graphs}")
 

@@ -1,4 +1,4 @@
-"""Weights of a pair in numpy, to and from the 8-bit integers in which matrices are stored (see `specmt.tensors`).
+"""Weights of a pair in numpy, to and from the 8- or 4-bit integers in which matrices are stored (`specmt.tensors`).
 
 Every engine runs these very numbers. Nothing here needs torch.
 """
@@ -17,7 +17,8 @@ from specmt.architecture import Architecture
 from specmt.bundle import Bundle
 from specmt.engines.base import FloatArray
 from specmt.errors import BundleError
-from specmt.tensors import learned_positions, read_tensors, scale_name, vector_type
+from specmt.rounding import quantise_to_4_bits
+from specmt.tensors import DRAFTER_OUTPUT, learned_positions, read_tensors, scale_name, vector_type
 
 Stored = dict[str, NDArray[Any]]
 """Tensors of a weights file by name: int8 matrices, float32 scales and vectors, int64 token ids."""
@@ -32,13 +33,22 @@ def quantise(matrix: FloatArray) -> tuple[NDArray[np.int8], FloatArray]:
     return np.rint(matrix / scales[:, None]).astype(np.int8), scales
 
 
+def is_read_in_each_pass(name: str) -> bool:
+    """Whether a matrix may have 4 bits: one that a pass reads as a whole, and that does not choose the translation."""
+    return ".layers." in name or name.startswith((DRAFTER_OUTPUT, "drafter.bigram_gate"))
+
+
 def save_weights(
-    weights: Mapping[str, ArrayLike], path: Path, others: Mapping[str, NDArray[Any]] | None = None
+    weights: Mapping[str, ArrayLike],
+    path: Path,
+    others: Mapping[str, NDArray[Any]] | None = None,
+    moments: Mapping[str, FloatArray] | None = None,
 ) -> None:
-    """Store weights (float32; ids int64), matrices as 8-bit integers.
+    """Store weights (float32; ids int64), matrices as integers.
 
     Args:
         others: tensors that stand beside them, stored already.
+        moments: of the inputs of those matrices that get 4 bits (`calibration.input_moments`); None: all get 8.
 
     Raises:
         BundleError: a weight is no number.
@@ -49,7 +59,9 @@ def save_weights(
         if not np.isfinite(array).all():
             raise BundleError(f"{path}: {name} is not finite: training has diverged")
         if array.ndim == 2:
-            stored[name], stored[scale_name(name)] = quantise(array)
+            few = moments is not None and is_read_in_each_pass(name)
+            made = quantise_to_4_bits(array, moments[name]) if moments is not None and few else quantise(array)
+            stored[name], stored[scale_name(name)] = made
         else:
             stored[name] = np.ascontiguousarray(array)
     path.write_bytes(save(stored))  # save_file would write for the owner alone

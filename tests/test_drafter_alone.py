@@ -70,7 +70,9 @@ def test_a_drafter_alone_goes_on_where_it_was_killed_and_from_an_earlier_one(con
         kill_at(f"{stage}: begins", alone(tmp_path / "run", converted, *short))
     assert "evaluate: done" in specmt(*alone(tmp_path / "run", converted, *short)).stderr.decode()
     first = tmp_path / "run" / "bundle"
-    again = specmt(*alone(tmp_path / "more", first, *short, "distillation.beam=3")).stderr.decode()
+    again = specmt(
+        *alone(tmp_path / "more", first, *short, "distillation.beam=3", "export.weight_bits=4")
+    ).stderr.decode()
     assert f"drafter: goes on from {first}" in again
     recorded = load_bundle(tmp_path / "more" / "bundle").training["drafter"]["config"]
     assert recorded["start_from"] == str(first) and recorded["distillation"]["beam"] == 3

@@ -8,9 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from commands import ROOT, SMOKE, kill_at, one_line, specmt, tried
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
 
 from specmt.bundle import TOKENIZER, load_bundle
 from specmt.config import load_config
@@ -20,6 +23,7 @@ from specmt.fairseq_backend.checkpoints import last_checkpoints, load, save
 from specmt.fairseq_backend.drafter import DraftingConfig, DraftingTask
 from specmt.fairseq_backend.frozen import load_frozen
 from specmt.vocabulary import add_characters
+from specmt.weights import is_read_in_each_pass
 
 STAGES = ("tokenizer", "binarise", "verifier", "refine", "distil", "drafter", "export", "evaluate")
 
@@ -73,6 +77,35 @@ def test_a_bundle_that_was_exported_anew_is_moved_aside_when_training_is_asked_f
     assert b"bundle.old-1" in done.stderr
     assert (copy / "bundle.old-1" / "ranges.json").read_bytes() == exported
     assert (copy / "bundle" / "ranges.json").read_bytes() == (run_folder / "bundle" / "ranges.json").read_bytes()
+
+
+def integers(bundle: Path) -> dict[str, NDArray[np.int8]]:
+    """The matrices that may have 4 bits."""
+    tensors = load_file(bundle / "model.safetensors")
+    return {name: array for name, array in tensors.items() if array.dtype == np.int8 and is_read_in_each_pass(name)}
+
+
+def test_a_pair_whose_weights_have_4_bits_translates_as_well(
+    run_folder: Path, evaluation: dict[str, Any], tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(run_folder, tmp_path / "run"))
+    done = specmt(*train_arguments(copy, "export.weight_bits=4"))
+    assert b"drafter: up to date" in done.stderr and b"export: begins" in done.stderr
+    trained, exported = copy / "bundle", copy / "exported"
+    shutil.copytree(run_folder / "bundle", exported)
+    specmt("export", exported, "--calibration", SMOKE / "valid.de", "--weight-bits", 4)
+    assert json.loads((exported / "manifest.json").read_text())["training"]["weight_bits"] == 4
+    before = integers(run_folder / "bundle")
+    assert max(array.max() for array in before.values()) == 127
+    for bundle in (trained, exported):
+        matrices = integers(bundle)
+        assert matrices.keys() == before.keys()
+        assert {(array.min(), array.max()) for array in matrices.values()} <= {(-8, 7), (-7, 7)}
+        files = ("--source", SMOKE / "test.de", "--reference", SMOKE / "test.en", "--repeats", 1, "--json")
+        scores = json.loads(specmt("eval", "-m", bundle, *files, "--strategies", "ar,spec-strict").stdout)["results"]
+        assert scores[0]["bleu"] > evaluation["results"][0]["bleu"] - 3
+        assert scores[1]["identical_to_ar"] == 1.0
+        assert scores[1]["mean_emitted_tokens"] > 2
 
 
 def test_a_damaged_bundle_is_made_again_when_training_is_asked_for_again(run_folder: Path, tmp_path: Path) -> None:

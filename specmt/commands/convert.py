@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from specmt.cli_options import WeightBits
 from specmt.errors import EngineError, UsageError
 
 
@@ -70,6 +71,10 @@ CalibrationOption = Annotated[
     ),
 ]
 
+WeightBitsOption = Annotated[
+    WeightBits, typer.Option(help="Of each weight that every pass reads; 4: less memory to read, and less exact.")
+]
+
 
 def convert(
     checkpoint: CheckpointArgument,
@@ -84,6 +89,7 @@ def convert(
     moses_no_escape: NoEscapeOption = False,
     target_token: TargetTokenOption = "",
     calibration: CalibrationOption = None,
+    weight_bits: WeightBitsOption = WeightBits.eight,
 ) -> None:
     """Make a model directory of a transformer that fairseq or Marian trained. Without a drafter, it decodes with ar.
 
@@ -124,7 +130,10 @@ def convert(
         escape=not moses_no_escape,
         target_token=target_token,
     )
-    without_graphs = conversion.convert(given, bundle, read_calibration(calibration) if calibration else None)
+    if weight_bits is WeightBits.four and calibration is None:
+        raise UsageError("--weight-bits 4 needs --calibration: weights are rounded for what they are multiplied by")
+    lines = read_calibration(calibration) if calibration else None
+    without_graphs = conversion.convert(given, bundle, lines, int(weight_bits))
     if missing := _missing(calibration, without_graphs):
         typer.echo(f"specmt: {missing}", err=True)
     typer.echo(str(bundle))

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from specmt.cli_options import WeightBits
 from specmt.errors import SpecmtError
 
 
@@ -50,6 +51,13 @@ def train(
 def export(
     bundle: Annotated[Path, typer.Argument(help="Model directory; replaced as a whole when all is done.")],
     calibration: Annotated[Path, typer.Option(help="Sentences like those to be translated, one a line.")],
+    weight_bits: Annotated[
+        WeightBits | None,
+        typer.Option(
+            help="Of each weight that every pass reads; 4: less memory to read, and less exact.",
+            show_default="as they are",
+        ),
+    ] = None,
 ) -> None:
     """Write what the 8-bit engines run into a model directory: ranges and graphs."""
     try:
@@ -57,6 +65,7 @@ def export(
     except ModuleNotFoundError as error:
         raise SpecmtError(f"exporting needs {error.name}: in the clone, pip install '.[train]'") from None
 
-    if without_graphs := export_bundle(bundle, read_calibration(calibration)):
+    bits = None if weight_bits is None else int(weight_bits)
+    if without_graphs := export_bundle(bundle, read_calibration(calibration), bits):
         typer.echo(f"specmt: no graphs for the onnx engine: {without_graphs}", err=True)
     typer.echo(bundle)

@@ -1,8 +1,8 @@
-"""What range each product of matrices reads, seen by running the fp32 torch engine over sentences."""
+"""What each product of matrices reads, seen by running the fp32 torch engine over sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,10 +36,17 @@ class _Observer(TorchFunctionMode):
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         super().__init__()
-        self._weights = weights
-        self._names: dict[int, str] = {}
+        self.weights = weights
+        self._names: dict[int, list[str]] = {}
         self.ranges: Ranges = {}
         self.largest_score = 0.0
+        self.moments: dict[str, Tensor] | None = None
+        """If they are wanted."""
+
+    @property
+    def names(self) -> Iterable[list[str]]:
+        """Matrices that were multiplied at once."""
+        return self._names.values()
 
     def __torch_function__(
         self,
@@ -58,12 +65,24 @@ class _Observer(TorchFunctionMode):
     def _see_product(self, x: Tensor, weight: Tensor) -> None:
         key = weight.data_ptr()
         if key not in self._names:
-            named = set(self._names.values())  # layers may be equal: in their order, each has a name of its own
-            parts = ((name, part) for name, part in self._weights.items() if name not in named)
-            self._names[key] = next(name for name, part in parts if _begins_with(weight, part))
-        name = self._names[key]
+            self._names[key] = self._parts(weight)
+        name = self._names[key][0]
         low, high = self.ranges.get(name, (0.0, 0.0))
         self.ranges[name] = (min(low, float(x.min())), max(high, float(x.max())))
+        if self.moments is not None:
+            inputs = x.flatten(end_dim=-2)
+            moments = inputs.T @ inputs
+            self.moments[name] = self.moments[name] + moments if name in self.moments else moments
+
+    def _parts(self, weight: Tensor) -> list[str]:
+        named = {name for names in self._names.values() for name in names}
+        parts: list[str] = []
+        while len(weight):  # layers may be equal: in their order, each has a name of its own
+            unnamed = (name for name in self.weights if name not in named)
+            parts.append(next(name for name in unnamed if _begins_with(weight, self.weights[name])))
+            named.add(parts[-1])
+            weight = weight[len(self.weights[parts[-1]]) :]
+        return parts
 
 
 def _begins_with(weight: Tensor, part: Tensor) -> bool:
@@ -77,13 +96,29 @@ def calibrate(
 
     Of sources that are longer than the model has positions for, as many tokens are read as it has.
     """
-    tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
-    engine = TorchEngine(architecture, tensors)
-    observer = _Observer(tensors)
+    observer = _Observer({name: torch.from_numpy(array) for name, array in weights.items()})
+    _observe(observer, architecture, sources)
+    return Calibration(observer.ranges, observer.largest_score)
+
+
+def input_moments(
+    architecture: Architecture, weights: Mapping[str, FloatArray], sources: Sequence[Sequence[int]]
+) -> dict[str, FloatArray]:
+    """Of every matrix that a product reads, sums of products of two inputs, shape (inputs, inputs).
+
+    Seen as by `calibrate`.
+    """
+    observer = _Observer({name: torch.from_numpy(array) for name, array in weights.items()})
+    observer.moments = {}
+    _observe(observer, architecture, sources)
+    return {name: observer.moments[names[0]].numpy() for names in observer.names for name in names}
+
+
+def _observe(observer: _Observer, architecture: Architecture, sources: Sequence[Sequence[int]]) -> None:
+    engine = TorchEngine(architecture, observer.weights)
     with observer:
         for first in range(0, len(sources), _BATCH_SIZE):
             _translate(engine, [_fitting(source, architecture) for source in sources[first : first + _BATCH_SIZE]])
-    return Calibration(observer.ranges, observer.largest_score)
 
 
 def _fitting(source: Sequence[int], architecture: Architecture) -> Sequence[int]:
