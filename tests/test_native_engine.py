@@ -32,7 +32,7 @@ from specmt.errors import BundleError, EngineError
 from specmt.exporting import write_cpu_files
 from specmt.tensors import ids_name, scale_name
 from specmt.vocabulary import EOS_ID
-from specmt.weights import save_weights
+from specmt.weights import is_read_in_each_pass, save_weights
 
 TABLE = 256
 """Positions of which the library keeps the sinusoids."""
@@ -279,6 +279,35 @@ def test_weights_whose_products_leave_16_bits_are_multiplied_exactly(tmp_path: P
     narrower = {name: [low * 0.2, high * 0.2] for name, (low, high) in ranges.items()}
     (tmp_path / "ranges.json").write_text(json.dumps(narrower))
     check_against_any(WIDE, tmp_path, level)
+
+
+@pytest.mark.parametrize("level", LEVELS[1:])
+@pytest.mark.parametrize("few", ["all", "all but one weight of each matrix"])
+def test_weights_of_4_bits_are_multiplied_exactly(tmp_path: Path, level: str, few: str) -> None:
+    # Lines from one to more than two tiles of the matrix unit hold.
+    if level not in runnable():
+        pytest.skip(f"this processor cannot run the build for {level}")
+    write_pair(tmp_path, WIDE)
+    random = np.random.default_rng(1)
+    tensors = load_file(tmp_path / WEIGHTS)
+    for name, matrix in tensors.items():
+        if is_read_in_each_pass(name) and matrix.dtype == np.int8:
+            tensors[name] = random.integers(-8, 8, matrix.shape, dtype=np.int8)
+            tensors[scale_name(name)] *= 16
+            tensors[name][-1, -1] = -8 if few == "all" else 8
+    save_file(tensors, tmp_path / WEIGHTS)
+    found = []
+    for engine in (NativeEngine(WIDE, tmp_path, "any"), NativeEngine(WIDE, tmp_path, level)):
+        rows = engine.encode(sentences([1, 2, 3, 4, 5, 16, 17, 31, 32, 33, 70]))
+        lattices = [engine.draft(rows, np.arange(11) + 5, length) for length in (1, 2, 3, 8)]
+        tokens = np.arange(11 * 40).reshape(11, 40) % 100 + 5
+        windows = [engine.verify(rows, tokens[:, :length], beta=4) for length in (1, 3, 9, 40)]
+        found.append(
+            [array for lattice in lattices for array in (lattice.ids, lattice.scores)]
+            + [array for window in windows for array in (window.ids, window.log_probs)]
+        )
+    for expected, array in zip(*found, strict=True):
+        assert np.array_equal(expected, array)
 
 
 @pytest.mark.parametrize("level", LEVELS[1:])

@@ -25,8 +25,28 @@ inline int32_t four_of(const uint8_t* bytes) {
 inline void fetch(const void* address) { _mm_prefetch(static_cast<const char*>(address), _MM_HINT_T0); }
 #endif
 
+#if defined(__AVX512VNNI__)
+// The weights of the lower halves of bytes and those of the upper ones, as `kHalfScale` says.
+SPECMT_INLINE void unfold(__m512i halves, __m512i& lower, __m512i& upper) {
+  const __m512i mask = _mm512_set1_epi8(int8_t(0xf0));
+  lower = _mm512_and_si512(_mm512_slli_epi16(halves, 4), mask);
+  upper = _mm512_and_si512(halves, mask);
+}
+
+// Lays `count` vectors of halves, `step` bytes apart, out as twice as many.
+inline void unfold(const int8_t* halves, int count, int step, int8_t* to) {
+  for (int i = 0; i < count; ++i, halves += step, to += 2 * kCacheLine) {
+    fetch(halves + kAhead);
+    __m512i lower, upper;
+    unfold(_mm512_load_si512(halves), lower, upper);
+    _mm512_store_si512(to, lower);
+    _mm512_store_si512(to + kCacheLine, upper);
+  }
+}
+#endif
+
 // The sums of a strip. Not inlined: there, all stay in registers.
-template <int kLines>
+template <int kLines, bool kHalved = false>
 __attribute__((noinline)) void add_up(const uint8_t* bytes, int depth, const int8_t* weights,
                                       [[maybe_unused]] const Order& order, const int32_t* corrections,
                                       Ints (&sums)[kLines][kVectors]) {
@@ -37,12 +57,14 @@ __attribute__((noinline)) void add_up(const uint8_t* bytes, int depth, const int
 #pragma GCC unroll 4
     for (int vector = 0; vector < kVectors; ++vector)
       totals[line][vector] = _mm512_load_si512(corrections + vector * kLanes);
-  for (int input = 0; input < depth; input += kInputs, weights += kOutputs * kInputs) {
-#pragma GCC unroll 4
-    for (int vector = 0; vector < kVectors; ++vector) fetch(weights + kAhead + vector * 64);
+  for (int input = 0; input < depth; input += kInputs) {
     __m512i columns[kVectors];
 #pragma GCC unroll 4
-    for (int vector = 0; vector < kVectors; ++vector) columns[vector] = _mm512_load_si512(weights + vector * 64);
+    for (int vector = 0; vector < kVectors; vector += kHalved ? 2 : 1, weights += kCacheLine) {
+      fetch(weights + kAhead);
+      columns[vector] = _mm512_load_si512(weights);
+      if constexpr (kHalved) unfold(columns[vector], columns[vector], columns[vector + 1]);
+    }
 #pragma GCC unroll 8
     for (int line = 0; line < kLines; ++line) {
       const __m512i spread = _mm512_set1_epi32(four_of(bytes + size_t(line) * depth + input));
@@ -199,7 +221,9 @@ __attribute__((noinline)) inline void add_up_active(const uint8_t* bytes, const 
 #endif
 
 #ifdef SPECMT_TILES
-// Tiles 0 to 3 are sums of 16 outputs each, 4 has bytes, the others weights.
+constexpr int kDeep = 64;  // inputs of a tile
+
+// Tiles 0 to 3 are sums of 16 outputs each, 4 and 5 have bytes, the others weights.
 inline void shape_tiles(int lines) {
   struct {
     uint8_t palette, start_row, reserved[14];
@@ -209,35 +233,83 @@ inline void shape_tiles(int lines) {
   shape.palette = 1;
   for (int tile = 0; tile < 8; ++tile) {
     shape.row_bytes[tile] = 64;
-    shape.rows[tile] = uint8_t(tile < 5 ? lines : 16);
+    shape.rows[tile] = uint8_t(tile < 6 ? lines : 16);
   }
   asm volatile("" ::"m"(shape));  // all of it is read; GCC's intrinsic speaks of the first eight bytes
   _tile_loadconfig(&shape);
 }
 
-// Not inlined: what it reads is in memory when it is called.
-__attribute__((noinline)) inline void add_up_tiled(const uint8_t* bytes, int depth, const int8_t* weights,
-                                                   const int32_t* corrections, Ints (&sums)[kTiledLines][kVectors]) {
-  constexpr int kDeep = 64, kBetween = kOutputs * kInputs;  // inputs of a tile; bytes from four inputs to the next
-  _tile_loadd(0, corrections, 0);                           // for all lines the same
+// Weights as tiles take them: `vectors` of each four inputs, or half as many of halves, a strip's four inputs apart.
+// The compiler does not know that tiles read memory.
+template <bool kHalved>
+SPECMT_INLINE const int8_t* deep_weights(const int8_t* weights, int vectors, int8_t* unfolded) {
+  if constexpr (!kHalved) return weights;
+  const int pairs = vectors / 2, fours = kDeep / kInputs;
+  if (vectors == kVectors)
+    unfold(weights, fours * pairs, kCacheLine, unfolded);
+  else
+    unfold(weights, fours, kOutputs * kInputs / 2, unfolded);
+  asm volatile("" ::: "memory");
+  return unfolded;
+}
+
+// Of one tile of lines. Not inlined: what it reads is in memory when it is called.
+template <bool kHalved>
+__attribute__((noinline)) void add_up_tiled(const uint8_t* bytes, int depth, const int8_t* weights,
+                                            const int32_t* corrections, Ints (*sums)[kVectors]) {
+  constexpr int kBetween = kOutputs * kInputs;  // bytes from four inputs to the next
+  alignas(64) int8_t unfolded[2][kDeep * kOutputs];
+  _tile_loadd(0, corrections, 0);  // for all lines the same
   _tile_loadd(1, corrections + 16, 0);
   _tile_loadd(2, corrections + 32, 0);
   _tile_loadd(3, corrections + 48, 0);
-  for (int input = 0; input < depth; input += kDeep, weights += kDeep * kOutputs) {
+  for (int input = 0; input < depth; input += kDeep, weights += kDeep * kOutputs / (kHalved ? 2 : 1)) {
+    const int8_t* deep = deep_weights<kHalved>(weights, 4, unfolded[input / kDeep % 2]);
     _tile_loadd(4, bytes + input, depth);
-    _tile_loadd(5, weights, kBetween);
-    _tile_dpbusd(0, 4, 5);
-    _tile_loadd(6, weights + 64, kBetween);
-    _tile_dpbusd(1, 4, 6);
-    _tile_loadd(7, weights + 128, kBetween);
-    _tile_dpbusd(2, 4, 7);
-    _tile_loadd(5, weights + 192, kBetween);
-    _tile_dpbusd(3, 4, 5);
+    _tile_loadd(6, deep, kBetween);
+    _tile_dpbusd(0, 4, 6);
+    _tile_loadd(7, deep + 64, kBetween);
+    _tile_dpbusd(1, 4, 7);
+    _tile_loadd(6, deep + 128, kBetween);
+    _tile_dpbusd(2, 4, 6);
+    _tile_loadd(7, deep + 192, kBetween);
+    _tile_dpbusd(3, 4, 7);
   }
-  _tile_stored(0, &sums[0][0], sizeof sums[0]);
-  _tile_stored(1, &sums[0][1], sizeof sums[0]);
-  _tile_stored(2, &sums[0][2], sizeof sums[0]);
-  _tile_stored(3, &sums[0][3], sizeof sums[0]);
+  _tile_stored(0, &sums[0][0], sizeof *sums);
+  _tile_stored(1, &sums[0][1], sizeof *sums);
+  _tile_stored(2, &sums[0][2], sizeof *sums);
+  _tile_stored(3, &sums[0][3], sizeof *sums);
+}
+
+// Of two tiles of lines, half of the outputs after the other: each tile of weights is read once.
+template <bool kHalved>
+__attribute__((noinline)) void add_up_two_tiles(const uint8_t* bytes, const uint8_t* others, int depth,
+                                                const int8_t* weights, const int32_t* corrections,
+                                                Ints (*sums)[kVectors], Ints (*others_sums)[kVectors]) {
+  constexpr int kBetween = kOutputs * kInputs / (kHalved ? 2 : 1);
+  alignas(64) int8_t unfolded[2][kDeep * kOutputs / 2];
+  for (int vector = 0; vector < kVectors; vector += 2, weights += kBetween / 2, corrections += 2 * kLanes) {
+    _tile_loadd(0, corrections, 0);
+    _tile_loadd(1, corrections + kLanes, 0);
+    _tile_loadd(2, corrections, 0);
+    _tile_loadd(3, corrections + kLanes, 0);
+    const int8_t* from = weights;
+    for (int input = 0; input < depth; input += kDeep, from += kDeep / kInputs * kBetween) {
+      const int8_t* deep = deep_weights<kHalved>(from, 2, unfolded[input / kDeep % 2]);
+      _tile_loadd(4, bytes + input, depth);
+      _tile_loadd(5, others + input, depth);
+      _tile_loadd(6, deep, kHalved ? 128 : kBetween);
+      _tile_dpbusd(0, 4, 6);
+      _tile_dpbusd(2, 5, 6);
+      _tile_loadd(7, deep + 64, kHalved ? 128 : kBetween);
+      _tile_dpbusd(1, 4, 7);
+      _tile_dpbusd(3, 5, 7);
+    }
+    _tile_stored(0, &sums[0][vector], sizeof *sums);
+    _tile_stored(1, &sums[0][vector + 1], sizeof *sums);
+    _tile_stored(2, &others_sums[0][vector], sizeof *sums);
+    _tile_stored(3, &others_sums[0][vector + 1], sizeof *sums);
+  }
 }
 #endif
 

@@ -33,6 +33,25 @@ std::unique_ptr<T[], Release> aligned(size_t count) {
   return std::unique_ptr<T[], Release>(static_cast<T*>(memory));
 }
 
+// Grown as needed, by half at least: passes grow longer little by little, and new memory is dear.
+template <class T>
+class Buffer {
+ public:
+  T* get(size_t count) {
+    if (count > count_) {
+      const size_t grown = std::max(count, count_ + count_ / 2);
+      memory_ = aligned<T>(grown);
+      count_ = grown;
+    }
+    return memory_.get();
+  }
+  T* begin() const { return memory_.get(); }
+
+ private:
+  std::unique_ptr<T[], Release> memory_;
+  size_t count_ = 0;
+};
+
 // For what lives as long as the arena, and is read from one end to the other in each pass: in huge pages where the
 // system grants them, because each page must be looked up, and there would be thousands of small ones.
 class Arena {

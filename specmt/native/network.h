@@ -115,25 +115,6 @@ struct Output {
   int64_t id(int place) const { return ids ? ids[place] : place; }
 };
 
-// Grown as needed, by half at least: passes grow longer little by little, and new memory is dear.
-template <class T>
-class Buffer {
- public:
-  T* get(size_t count) {
-    if (count > count_) {
-      const size_t grown = std::max(count, count_ + count_ / 2);
-      memory_ = aligned<T>(grown);
-      count_ = grown;
-    }
-    return memory_.get();
-  }
-  T* begin() const { return memory_.get(); }
-
- private:
-  std::unique_ptr<T[], Release> memory_;
-  size_t count_ = 0;
-};
-
 // What a product gives to choose tokens by: for each line `size` scores, and the largest of each group of 64.
 struct Scores {
   Buffer<float> all, maxima;

@@ -34,9 +34,18 @@ constexpr int kOutputs = 16, kMostLines = 2;
 
 constexpr int kVectors = kOutputs / kLanes;  // of outputs of a strip
 
+// Whether weights of 4 bits lie two in a byte, where a product of few lines waits for its weights.
+#if defined(__AVX512VNNI__)
+constexpr bool kHalves = true;
+#else
+constexpr bool kHalves = false;
+#endif
+constexpr int kLeastHalf = -8, kMostHalf = 7;  // that 4 bits hold
+constexpr int kHalfScale = 16;                 // a half is read as so many times its weight: where it stands in a byte
+
 #ifdef SPECMT_TILES
 constexpr int kTiledLines = 16;  // at most, of a tile
-constexpr int kFewestTiled = 7;  // lines; for fewer, vectors are as fast
+constexpr int kFewestTiled = 5;  // lines; for fewer, vectors are as fast
 #endif
 
 }  // namespace specmt

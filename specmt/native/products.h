@@ -80,14 +80,26 @@ class Product {
     blank_ = quantiser.zero == 0;
     groups_ = rounded_up(outputs_, kGroup) / kGroup;
     const int padded = groups_ * kGroup;
-    weights_ = arena.take<int8_t>(size_t(padded) * depth_);
     scales_ = arena.take<float>(padded);
     biases_ = arena.take<float>(padded);
     corrections_ = arena.take<int32_t>(padded);
     std::fill(biases_ + outputs_, biases_ + padded, filling);
+    std::vector<const int8_t*> rows(padded);  // null beyond the last
+    halved_ = kHalves;
     int output = 0;
     for (const Stored& matrix : matrices)
-      for (int row = 0; row < matrix.outputs; ++row, ++output) pack(matrix, row, output, quantiser);
+      for (int row = 0; row < matrix.outputs; ++row, ++output) {
+        rows[output] = matrix.integers + size_t(row) * inputs_;
+        scales_[output] = matrix.scales[row] * quantiser.step;
+        corrections_[output] = (low_ - int32_t(quantiser.zero)) * total(rows[output]);
+        biases_[output] = matrix.bias ? matrix.bias[row] : 0;
+        halved_ = halved_ && are_halves(rows[output]);
+      }
+    weights_ = arena.take<int8_t>(padded / kOutputs * strip_bytes());
+    if (halved_)
+      pack_halves(rows);
+    else
+      pack(rows);
     pairing_.arrange(arena, weights_, padded / kOutputs, depth_);
   }
 
@@ -118,18 +130,61 @@ class Product {
  private:
   static constexpr int kStrips = kGroup / kOutputs;  // of a group
 
-  void pack(const Stored& matrix, int row, int output, const Quantiser& quantiser) {
-    const int8_t* from = matrix.integers + size_t(row) * matrix.inputs;
-    int8_t* to = weights_ + size_t(output / kOutputs) * kOutputs * depth_ + output % kOutputs * kInputs;
-    int input = 0;
-    for (; input + kInputs <= matrix.inputs; input += kInputs, to += kOutputs * kInputs)
-      std::memcpy(to, from + input, kInputs);
-    std::copy(from + input, from + matrix.inputs, to);
-    const int32_t total = std::accumulate(from, from + matrix.inputs, int32_t(0));
-    scales_[output] = matrix.scales[row] * quantiser.step;
-    corrections_[output] = (low_ - int32_t(quantiser.zero)) * total;
-    biases_[output] = matrix.bias ? matrix.bias[row] : 0;
+  // Weights of a strip's outputs, in memory of their own or in that of the network.
+  struct Strip {
+    int number;
+    const int8_t* weights;
+    bool halved;
+  };
+
+  size_t strip_bytes() const { return size_t(kOutputs) * depth_ / (halved_ ? 2 : 1); }
+
+  int32_t total(const int8_t* row) const { return std::accumulate(row, row + inputs_, int32_t(0)); }
+
+  bool are_halves(const int8_t* row) const {
+    uint8_t all = 0;
+    for (int input = 0; input < inputs_; ++input) all |= uint8_t(row[input] - kLeastHalf);
+    return all <= kMostHalf - kLeastHalf;
   }
+
+  // Writes memory from one end to the other: a vector of outputs' fours at a time.
+  void pack(const std::vector<const int8_t*>& rows) {
+    for (int output = 0; output < outputs_; output += kLanes) {
+      int8_t* to = weights_ + output / kOutputs * strip_bytes() + output % kOutputs * kInputs;
+      for (int input = 0; input < inputs_; input += kInputs, to += kOutputs * kInputs)
+        for (int lane = 0; lane < kLanes; ++lane) put_four(four_at(rows[output + lane], input), lane, to);
+    }
+  }
+
+  // The same of two vectors of outputs, the first one's in the lower halves.
+  void pack_halves(const std::vector<const int8_t*>& rows) {
+    constexpr uint32_t kLower = 0x0f0f0f0f;
+    for (int output = 0; output < outputs_; output += 2 * kLanes) {
+      int8_t* to = weights_ + output / kOutputs * strip_bytes() + output % kOutputs / 2 * kInputs;
+      for (int input = 0; input < inputs_; input += kInputs, to += kOutputs * kInputs / 2)
+        for (int lane = 0; lane < kLanes; ++lane) {
+          const uint32_t lower = four_at(rows[output + lane], input);
+          const uint32_t upper = four_at(rows[output + kLanes + lane], input);
+          put_four((lower & kLower) | (upper & kLower) << 4, lane, to);
+        }
+    }
+    for (int output = 0; output < outputs_; ++output) {
+      scales_[output] /= kHalfScale;
+      corrections_[output] *= kHalfScale;
+    }
+  }
+
+  // Four weights of a row; zeros beyond its end, or where there is no row.
+  uint32_t four_at(const int8_t* row, int input) const {
+    uint32_t four = 0;
+    if (row && input + kInputs <= inputs_)
+      std::memcpy(&four, row + input, kInputs);
+    else if (row)
+      std::memcpy(&four, row + input, size_t(inputs_ - input));
+    return four;
+  }
+
+  static void put_four(uint32_t four, int lane, int8_t* to) { std::memcpy(to + lane * kInputs, &four, kInputs); }
 
   // What is done to all groups, with the crew's help where it is much.
   template <class Work>
@@ -142,15 +197,33 @@ class Product {
   template <class Finish>
   void run_groups(const Lines& activations, int lines, int begin, int end, const Finish& finish) const {
     const int parts = (lines + kMostLines - 1) / kMostLines;
-    for (int strip = begin * kStrips; strip < end * kStrips; ++strip)
+    for (int number = begin * kStrips; number < end * kStrips; ++number) {
+      const Strip strip = parts == 1 ? stored(number) : unfolded(number);
       for (int part = 0; part < parts; ++part) {
         const int first = int(int64_t(lines) * part / parts), last = int(int64_t(lines) * (part + 1) / parts);
         run_part(activations, first, last - first, strip, finish);
       }
+    }
+  }
+
+  Strip stored(int number) const { return {number, weights_ + number * strip_bytes(), halved_}; }
+
+  // A strip of which each weight has a byte. It stands until the thread asks for another.
+  Strip unfolded(int number) const {
+    const Strip strip = stored(number);
+#if defined(__AVX512VNNI__)
+    if (strip.halved) {
+      thread_local Buffer<int8_t> whole;
+      int8_t* to = whole.get(size_t(kOutputs) * depth_);
+      unfold(strip.weights, int(strip_bytes() / kCacheLine), kCacheLine, to);
+      return {number, to, false};
+    }
+#endif
+    return strip;
   }
 
   template <class Finish>
-  void run_part(const Lines& activations, int begin, int lines, int strip, const Finish& finish) const {
+  void run_part(const Lines& activations, int begin, int lines, const Strip& strip, const Finish& finish) const {
     switch (lines) {
       case 1:
         return run_lines<1>(activations, begin, strip, finish);
@@ -171,16 +244,16 @@ class Product {
   }
 
   template <int kLines, class Finish>
-  void run_lines(const Lines& activations, int begin, int strip, const Finish& finish) const {
+  void run_lines(const Lines& activations, int begin, const Strip& strip, const Finish& finish) const {
     alignas(64) Ints sums[kLines][kVectors];  // Clang forgets what the type says of it
-    const int8_t* weights = weights_ + size_t(strip) * kOutputs * depth_;
-    const Order order = pairing_.of(strip);
-    add_up<kLines>(activations.bytes() + size_t(begin) * depth_, depth_, weights, order,
-                   corrections_ + strip * kOutputs, sums);
+    const Order order = pairing_.of(strip.number);
+    const auto add = strip.halved ? add_up<kLines, kHalves> : add_up<kLines, false>;
+    add(activations.bytes() + size_t(begin) * depth_, depth_, strip.weights, order,
+        corrections_ + strip.number * kOutputs, sums);
 #ifdef SPECMT_BYTES_CLIP
-    for (int line = 0; line < kLines; ++line) add_beyond(activations, begin + line, weights, order, sums[line]);
+    for (int line = 0; line < kLines; ++line) add_beyond(activations, begin + line, strip.weights, order, sums[line]);
 #endif
-    for (int line = 0; line < kLines; ++line) finish_line(sums[line], begin + line, strip, finish);
+    for (int line = 0; line < kLines; ++line) finish_line(sums[line], begin + line, strip.number, finish);
   }
 
   template <class Finish>
@@ -217,16 +290,29 @@ class Product {
   void run_tiled(const uint8_t* activations, int lines, int begin, int end, const Finish& finish) const {
     const int tiles = (lines + kTiledLines - 1) / kTiledLines, height = (lines + tiles - 1) / tiles;
     shape_tiles(height);
-    alignas(64) Ints sums[kTiledLines][kVectors];
     for (int group = begin; group < end; ++group)
-      for (int line = 0; line < lines;) {
-        const int first = std::min(line, lines - height);
-        add_up_tiled(activations + size_t(first) * depth_, depth_, weights_ + size_t(group) * kGroup * depth_,
-                     corrections_ + group * kGroup, sums);
-        for (; line < first + height; ++line) finish_line(sums[line - first], line, group, finish);
-      }
+      for (int line = 0; line < lines; line += 2 * height) run_tiles(activations, lines, line, height, group, finish);
   }
 
+  // One or two tiles of lines.
+  template <class Finish>
+  void run_tiles(const uint8_t* activations, int lines, int line, int height, int group, const Finish& finish) const {
+    alignas(64) Ints sums[2][kTiledLines][kVectors];
+    const int8_t* weights = weights_ + group * strip_bytes();
+    const int32_t* corrections = corrections_ + group * kGroup;
+    const int first = std::min(line, lines - height), second = std::min(line + height, lines - height);
+    const uint8_t *bytes = activations + size_t(first) * depth_, *others = activations + size_t(second) * depth_;
+    if (second > first) {
+      const auto add = halved_ ? add_up_two_tiles<true> : add_up_two_tiles<false>;
+      add(bytes, others, depth_, weights, corrections, sums[0], sums[1]);
+    } else {
+      const auto add = halved_ ? add_up_tiled<true> : add_up_tiled<false>;
+      add(bytes, depth_, weights, corrections, sums[0]);
+    }
+    const int middle = first + height;
+    for (; line < middle; ++line) finish_line(sums[0][line - first], line, group, finish);
+    for (; line < second + height; ++line) finish_line(sums[1][line - second], line, group, finish);
+  }
 #endif
 
   int outputs_ = 0;
@@ -235,6 +321,7 @@ class Product {
   int low_ = 0;         // see `lowest`
   bool blank_ = false;  // whether zeros count for nothing, as behind a ReLU
   int groups_ = 0;
+  bool halved_ = false;  // whether weights lie two in a byte
   int8_t* weights_ = nullptr;
   Pairing pairing_;
   float* scales_ = nullptr;
