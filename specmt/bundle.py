@@ -6,9 +6,11 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
+from threading import Thread
 from typing import Any, TypeVar
 
 from specmt.architecture import Architecture
@@ -161,6 +163,38 @@ def load_bundle(path: Path) -> Bundle:
     Raises:
         BundleError: no bundle there, a newer format, a missing or altered file.
     """
+    with opened_bundle(path) as bundle:
+        return bundle
+
+
+@contextmanager
+def opened_bundle(path: Path) -> Iterator[Bundle]:
+    """The same, but the weights' digest is computed while the block runs; an error there is said in place of others.
+
+    Raises:
+        BundleError: see `load_bundle`.
+    """
+    bundle = _read_bundle(path)
+    altered: list[BundleError] = []
+
+    def check_weights() -> None:
+        try:
+            _check_file(bundle.weights_path, bundle.files[WEIGHTS])
+        except BundleError as error:
+            altered.append(error)
+
+    checking = Thread(target=check_weights)
+    checking.start()
+    try:
+        yield bundle
+    finally:
+        checking.join()
+        if altered:
+            raise altered[0] from None
+
+
+def _read_bundle(path: Path) -> Bundle:
+    """A bundle of which all files but the weights are checked."""
     manifest = _read_manifest(path)
     version = manifest.get("format_version")
     if not isinstance(version, int) or version < 1:
@@ -173,7 +207,8 @@ def load_bundle(path: Path) -> Bundle:
     if bundle.has_drafter and bundle.decoding.draft_length > bundle.architecture.draft_length:
         raise BundleError(f"{path / MANIFEST}: decoding: draft_length is more than the drafter's slots")
     for name, digest in bundle.files.items():
-        _check_file(path / name, digest)
+        if name != WEIGHTS:
+            _check_file(path / name, digest)
     tokenizer = VOCABULARY_FILES if version > 1 and TOKENIZER not in bundle.files else (TOKENIZER,)
     for name in (*tokenizer, WEIGHTS):
         if name not in bundle.files:

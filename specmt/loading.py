@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmt import BUNDLED_MODEL
-from specmt.bundle import Bundle, load_bundle
+from specmt.bundle import Bundle, opened_bundle
 from specmt.engines import native_library
 from specmt.engines.base import AnyEngine
 from specmt.engines.names import EngineName, Precision
@@ -67,7 +67,11 @@ def load_translator(
             f"an engine of {', '.join(EngineName)}, a precision of {', '.join(Precision)}, one thread or more: "
             f"not {engine}, {precision}, {threads}"
         )
-    bundle = load_bundle(Path(path))
+    with opened_bundle(Path(path)) as bundle:
+        return _load(bundle, device, precision, threads, engine)
+
+
+def _load(bundle: Bundle, device: str, precision: str, threads: int, engine: str) -> Translator:
     if engine == "auto":
         engine, _ = engine_for(bundle, device, precision)
     on_one_core = engine != "torch"
