@@ -37,7 +37,7 @@ from specmt.settings import DecodingSettings
 from specmt.tensors import expected_shapes, ids_name
 from specmt.tuning import counted_emission
 from specmt.vocabulary import EOS_ID
-from specmt.weights import save_weights
+from specmt.weights import read_stored, save_weights, weight_bits
 
 DRAFTED = 8192
 """Pieces of 32,000 that a drafter predicts: 95 % of the corpora's English, as the bundle's 3,072 of 8,000 are."""
@@ -166,11 +166,13 @@ def their_costs(milliseconds: dict[str, float], beam: int) -> dict[str, float] |
     return min(found, key=lambda costs: costs["step"]) if found else None
 
 
-def size(architecture: Architecture, template: Path | None, rounds: int) -> dict[str, Any]:
+def size(architecture: Architecture, bits: int, template: Path | None, rounds: int) -> dict[str, Any]:
     """All costs of one size at batch size 1, in milliseconds."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        save_weights(random_weights(architecture), folder / WEIGHTS)
+        weights = random_weights(architecture)
+        nothing_known = {name: np.eye(array.shape[-1], dtype=np.float32) for name, array in weights.items()}
+        save_weights(weights, folder / WEIGHTS, moments=nothing_known if bits == 4 else None)
         write_cpu_files(folder, architecture, calibration_text(architecture))
         engine = NativeEngine(architecture, folder)
         (source,) = sentences(architecture, 1, SOURCE_TOKENS)
@@ -222,12 +224,17 @@ def main() -> None:
     name = f"the bundle: {own.encoder_layers}+{own.decoder_layers} × d{own.width}, {own.vocabulary_size:,} pieces"
     sizes = {name: own, **LARGE}
     os.sched_setaffinity(0, last_cores(1))
-    settings = {"draft_lengths": DRAFT_LENGTHS, "sizes": {key: asdict(value) for key, value in sizes.items()}}
+    bits = weight_bits(read_stored(options.bundle / WEIGHTS, load_bundle(options.bundle).architecture))
+    settings = {
+        "weight_bits": bits,
+        "draft_lengths": DRAFT_LENGTHS,
+        "sizes": {key: asdict(value) for key, value in sizes.items()},
+    }
     results = Results(options, "passes", settings)
     results.part("emitted tokens", lambda: emitted(options))
     rounds = 3 if options.quick else 30
     for key, architecture in sizes.items():
-        results.part(f"size/{key}", partial(size, architecture, options.checkpoint, rounds))
+        results.part(f"size/{key}", partial(size, architecture, bits, options.checkpoint, rounds))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import Any
 
 from specmt.bundle import MANIFEST, load_bundle
 from specmt.guards import printable
+from specmt.weights import read_stored, weight_bits
 
 _DEEPEST = 8
 """Levels of scores in a manifest that are shown."""
@@ -34,6 +35,7 @@ def describe(path: Path) -> dict[str, Any]:
             "torch",
         ],
         "architecture": asdict(bundle.architecture),
+        "weight_bits": weight_bits(read_stored(bundle.weights_path, bundle.architecture)),
         "decoding": asdict(bundle.decoding),
         "files": {name: {"bytes": size, "sha256": bundle.files.get(name)} for name, size in sizes.items()},
         "bytes": sum(sizes.values()),
@@ -54,6 +56,7 @@ def as_text(described: dict[str, Any]) -> str:
         "model": f"{described['path']} (format {described['format_version']})",
         "languages": f"{described['source_language']} → {described['target_language']}",
         "size": f"{described['bytes'] / 1e6:.1f} MB in {len(described['files'])} files; all digests match",
+        "weights": "4 bits in what each pass reads, 8 elsewhere" if described["weight_bits"] == 4 else "8 bits",
         "vocabulary": f"{shape['source_vocabulary_size'] or shape['vocabulary_size']} source, "
         f"{shape['vocabulary_size']} target tokens",
         "verifier": f"{shape['encoder_layers']} + {shape['decoder_layers']} layers of width {shape['width']}, "

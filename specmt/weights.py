@@ -17,7 +17,7 @@ from specmt.architecture import Architecture
 from specmt.bundle import Bundle
 from specmt.engines.base import FloatArray
 from specmt.errors import BundleError
-from specmt.rounding import quantise_to_4_bits
+from specmt.rounding import LEAST, MOST, quantise_to_4_bits
 from specmt.tensors import DRAFTER_OUTPUT, learned_positions, read_tensors, scale_name, vector_type
 
 Stored = dict[str, NDArray[Any]]
@@ -36,6 +36,12 @@ def quantise(matrix: FloatArray) -> tuple[NDArray[np.int8], FloatArray]:
 def is_read_in_each_pass(name: str) -> bool:
     """Whether a matrix may have 4 bits: one that a pass reads as a whole, and that does not choose the translation."""
     return ".layers." in name or name.startswith((DRAFTER_OUTPUT, "drafter.bigram_gate"))
+
+
+def weight_bits(stored: Stored) -> int:
+    """How many bits those matrices have of which `is_read_in_each_pass`: 4 or 8."""
+    matrices = (array for name, array in stored.items() if array.ndim == 2 and is_read_in_each_pass(name))
+    return 4 if all(array.min() >= LEAST and array.max() <= MOST for array in matrices) else 8
 
 
 def save_weights(

@@ -116,8 +116,11 @@ def test_capitals_and_other_sentences_of_a_line_go_their_own_ways(translator: Tr
 
 
 def test_a_stressed_word_is_translated(translator: Translator) -> None:
-    (found,) = translator.translate(["Bitte NICHT auf diese E-Mail antworten."])
-    assert found.text == "Please do not reply to this email."
+    plain, found = translator.translate(
+        ["Bitte nicht auf diese E-Mail antworten.", "Bitte NICHT auf diese E-Mail antworten."]
+    )
+    assert found.text == plain.text
+    assert found.text.startswith("Please do not reply to this ")
 
 
 def test_a_stressed_word_that_is_the_same_in_english_keeps_its_capitals(vocabulary: Vocabulary) -> None:

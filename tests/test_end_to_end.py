@@ -98,6 +98,7 @@ def test_a_pair_whose_weights_have_4_bits_translates_as_well(
     before = integers(run_folder / "bundle")
     assert max(array.max() for array in before.values()) == 127
     for bundle in (trained, exported):
+        assert b"4 bits in what each pass reads" in specmt("info", bundle).stdout
         matrices = integers(bundle)
         assert matrices.keys() == before.keys()
         assert {(array.min(), array.max()) for array in matrices.values()} <= {(-8, 7), (-7, 7)}

@@ -37,6 +37,7 @@ def test_info_says_what_the_manifest_says_and_adds_sizes(bundle: Path) -> None:
     for name in ("source_language", "target_language", "scores", "training", "format_version"):
         assert described[name] == manifest[name]
     assert described["architecture"].items() >= manifest["architecture"].items()
+    assert described["weight_bits"] == 8
     assert described["decoding"] == {**manifest["decoding"], "strict": True}
     sizes = {file.name: file.stat().st_size for file in bundle.iterdir()}
     assert {name: file["bytes"] for name, file in described["files"].items()} == sizes

@@ -16,6 +16,7 @@ from specmt.earlier import Earlier
 from specmt.errors import TrainingError
 from specmt.fairseq_backend import checkpoints, restoring
 from specmt.shortlist import seen_ids
+from specmt.tensors import DRAFTER_OUTPUT
 from specmt.vocabulary import UNK_ID
 from specmt.weights import load_weights
 
@@ -38,6 +39,8 @@ def test_a_pair_comes_back_from_its_checkpoints_to_the_bit(bundled: Bundle, tmp_
     assert architecture == bundled.architecture
     weights = load_weights(bundled)
     assert found.keys() == weights.keys()
+    rounded = weights.pop(f"{DRAFTER_OUTPUT}.weight")  # to 4 bits; in a checkpoint they are rows of the embeddings
+    assert np.linalg.norm(found[f"{DRAFTER_OUTPUT}.weight"].numpy() - rounded) < 0.25 * np.linalg.norm(rounded)
     for name, array in weights.items():
         np.testing.assert_array_equal(found[name].numpy(), array, err_msg=name)
 

@@ -36,7 +36,7 @@ SPECMT_INLINE void unfold(__m512i halves, __m512i& lower, __m512i& upper) {
 // Lays `count` vectors of halves, `step` bytes apart, out as twice as many.
 inline void unfold(const int8_t* halves, int count, int step, int8_t* to) {
   for (int i = 0; i < count; ++i, halves += step, to += 2 * kCacheLine) {
-    fetch(halves + kAhead);
+    fetch(halves + kUnfoldedAhead);
     __m512i lower, upper;
     unfold(_mm512_load_si512(halves), lower, upper);
     _mm512_store_si512(to, lower);

@@ -24,6 +24,7 @@ constexpr int kGroup = 64;  // outputs are filled up to a multiple of it
 // are asked for, as a product of few lines waits for them.
 #if defined(__AVX512VNNI__)
 constexpr int kOutputs = 64, kMostLines = 6, kAhead = 1024;
+constexpr int kUnfoldedAhead = 4096;  // where many halves are read at once
 #elif defined(__AVXVNNI__) || defined(SPECMT_SIGNED)
 constexpr int kOutputs = 32, kMostLines = 3;
 #elif defined(__AVX2__)
@@ -45,7 +46,7 @@ constexpr int kHalfScale = 16;                 // a half is read as so many time
 
 #ifdef SPECMT_TILES
 constexpr int kTiledLines = 16;  // at most, of a tile
-constexpr int kFewestTiled = 5;  // lines; for fewer, vectors are as fast
+constexpr int kFewestTiled = 4;  // lines; for fewer, vectors are as fast
 #endif
 
 }  // namespace specmt
