@@ -54,6 +54,9 @@ class WeightBits(StrEnum):
     four = "4"
 
 
+WEIGHT_BITS_HELP = "Of each weight that every pass reads; 4: less memory to read, and less exact."
+
+
 class ReportFormat(StrEnum):
     """What commands write that tell something: for people, or for programs."""
 

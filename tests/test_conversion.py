@@ -28,7 +28,6 @@ from foreign import (
     sentences,
 )
 from processors import skip_where_onnx_saturates
-from safetensors.numpy import load_file
 from scripted import tiny_tokenizer, tiny_vocabulary
 from torch import Tensor
 from typer.testing import CliRunner
@@ -41,7 +40,6 @@ from specmt.errors import BundleError, EngineError, InputError, SpecmtError, Usa
 from specmt.loading import load_translator
 from specmt.settings import DecodingSettings
 from specmt.vocabulary import EOS_ID, MASK_ID, Vocabulary
-from specmt.weights import is_read_in_each_pass
 
 pytestmark = [
     pytest.mark.skipif(find_spec("fairseq") is None, reason="needs fairseq"),
@@ -325,19 +323,6 @@ def test_without_calibration_both_8_bit_engines_are_named(plain: Foreign, tmp_pa
         with pytest.raises(EngineError) as caught:
             load_translator(bundle, engine=engine)
         assert str(caught.value) == f"{bundle}: {lacks}; {export}"
-
-
-def test_weights_in_4_bits_need_calibration(plain: Foreign, tmp_path: Path) -> None:
-    command = ["convert", str(plain.path), str(tmp_path / "bundle"), "--weight-bits", "4"]
-    done = CliRunner().invoke(app, command)
-    assert isinstance(done.exception, UsageError)
-    assert str(done.exception).startswith("--weight-bits 4 needs --calibration")
-    (tmp_path / "text.de").write_text("w5\nw6 w7\nw8\n")
-    assert CliRunner().invoke(app, [*command, "--calibration", str(tmp_path / "text.de")]).exit_code == 0
-    stored = load_file(tmp_path / "bundle" / "model.safetensors")
-    for name, array in stored.items():
-        if array.dtype == np.int8:
-            assert (array.min() >= -8 and array.max() <= 7) == is_read_in_each_pass(name)
 
 
 @pytest.mark.parametrize("command", ["export", "convert"])

@@ -17,13 +17,17 @@ import torch
 from commands import failed, tried
 from foreign import Foreign, changed
 from pairs import write_tiny_bundle
+from safetensors.numpy import load_file
 from scripted import tiny_tokenizer, tiny_vocabulary
 from torch import Tensor
+from typer.testing import CliRunner
 
 from specmt.bundle import check_destination, load_bundle
+from specmt.cli import app
 from specmt.conversion import Conversion, convert
 from specmt.dictionaries import Dictionary
-from specmt.errors import InputError
+from specmt.errors import InputError, UsageError
+from specmt.weights import is_read_in_each_pass
 
 pytestmark = [
     pytest.mark.skipif(find_spec("fairseq") is None, reason="needs fairseq"),
@@ -299,3 +303,16 @@ def test_alignment_is_refused_before_anything_is_written(plain: Foreign, tmp_pat
     said = failed(tried("translate", "-m", bundle, *options, stdin=b"w5\n"), 2)
     assert said.endswith(f"--alignment: {bundle} is a converted model; only pairs that specmt trained are aligned")
     assert list(out.iterdir()) == []
+
+
+def test_weights_in_4_bits_need_calibration(plain: Foreign, tmp_path: Path) -> None:
+    command = ["convert", str(plain.path), str(tmp_path / "bundle"), "--weight-bits", "4"]
+    done = CliRunner().invoke(app, command)
+    assert isinstance(done.exception, UsageError)
+    assert str(done.exception).startswith("--weight-bits 4 needs --calibration")
+    (tmp_path / "text.de").write_text("w5\nw6 w7\nw8\n")
+    assert CliRunner().invoke(app, [*command, "--calibration", str(tmp_path / "text.de")]).exit_code == 0
+    stored = load_file(tmp_path / "bundle" / "model.safetensors")
+    for name, array in stored.items():
+        if array.dtype == np.int8:
+            assert (array.min() >= -8 and array.max() <= 7) == is_read_in_each_pass(name)

@@ -212,13 +212,17 @@ def test_other_integers_are_converted_and_another_number_of_them_is_refused(fold
             call()
 
 
+def skip_where_it_cannot_run(level: str) -> None:
+    if level not in runnable():
+        pytest.skip(f"this processor cannot run the build for {level}")
+
+
 @pytest.mark.parametrize("shape", [ARCHITECTURE, FOREIGN, MARIAN, WIDE], ids=["plain", "foreign", "marian", "wide"])
 @pytest.mark.parametrize("level", LEVELS)
 def test_processors_without_the_newest_instructions_compute_the_same_bits(
     tmp_path: Path, level: str, shape: Architecture
 ) -> None:
-    if level not in runnable():
-        pytest.skip(f"this processor cannot run the build for {level}")
+    skip_where_it_cannot_run(level)
     write_pair(tmp_path, shape)
     fastest, other = NativeEngine(shape, tmp_path), NativeEngine(shape, tmp_path, level)
     results, texts = [], []
@@ -251,8 +255,7 @@ def check_against_any(shape: Architecture, folder: Path, level: str) -> None:
 def test_activations_that_fill_or_leave_their_ranges_are_multiplied_exactly(
     folder: Path, tmp_path: Path, level: str
 ) -> None:
-    if level not in runnable():
-        pytest.skip(f"this processor cannot run the build for {level}")
+    skip_where_it_cannot_run(level)
     shutil.copy(folder / "model.safetensors", tmp_path)
     for share in (0.5, 0.05):
         ranges = json.loads((folder / "ranges.json").read_text())
@@ -265,8 +268,7 @@ def test_activations_that_fill_or_leave_their_ranges_are_multiplied_exactly(
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.3, 0.95])
 def test_weights_whose_products_leave_16_bits_are_multiplied_exactly(tmp_path: Path, level: str, share: float) -> None:
     # `share`: of large weights, so that nearly all fours of inputs find others, or hardly any.
-    if level not in runnable():
-        pytest.skip(f"this processor cannot run the build for {level}")
+    skip_where_it_cannot_run(level)
     write_pair(tmp_path, WIDE)
     random = np.random.default_rng(1)
     tensors = load_file(tmp_path / WEIGHTS)
@@ -285,8 +287,7 @@ def test_weights_whose_products_leave_16_bits_are_multiplied_exactly(tmp_path: P
 @pytest.mark.parametrize("few", ["all", "all but one weight of each matrix"])
 def test_weights_of_4_bits_are_multiplied_exactly(tmp_path: Path, level: str, few: str) -> None:
     # Lines from one to more than two tiles of the matrix unit hold.
-    if level not in runnable():
-        pytest.skip(f"this processor cannot run the build for {level}")
+    skip_where_it_cannot_run(level)
     write_pair(tmp_path, WIDE)
     random = np.random.default_rng(1)
     tensors = load_file(tmp_path / WEIGHTS)
@@ -316,8 +317,7 @@ def test_hidden_units_that_are_hardly_ever_active_are_multiplied_exactly(
     tmp_path: Path, level: str, share: float
 ) -> None:
     # The smaller the share of their range, the larger are those that are: products of a few leave 16 bits.
-    if level not in runnable():
-        pytest.skip(f"this processor cannot run the build for {level}")
+    skip_where_it_cannot_run(level)
     weights = {name: values - 3 * name.endswith("fc1.bias") for name, values in random_weights(1, WIDE).items()}
     save_weights(weights, tmp_path / WEIGHTS)
     write_cpu_files(tmp_path, WIDE, sentences(range(3, 43), seed=2))
@@ -394,6 +394,5 @@ def test_a_row_that_a_signal_left_half_made_is_dropped_without_a_word(monkeypatc
 
 @pytest.mark.parametrize(("level", "rows"), [("any", 0), ("avx2", 0), ("avx512", 1), ("amx", 1)])
 def test_drafts_are_for_processors_that_multiply_fast(folder: Path, level: str, rows: int) -> None:
-    if level not in runnable():
-        pytest.skip(f"this processor cannot run the build for {level}")
+    skip_where_it_cannot_run(level)
     assert NativeEngine(ARCHITECTURE, folder, level).speculated_rows == rows

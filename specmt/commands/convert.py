@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from specmt.cli_options import WeightBits
+from specmt.cli_options import WEIGHT_BITS_HELP, WeightBits
 from specmt.errors import EngineError, UsageError
 
 
@@ -71,9 +71,7 @@ CalibrationOption = Annotated[
     ),
 ]
 
-WeightBitsOption = Annotated[
-    WeightBits, typer.Option(help="Of each weight that every pass reads; 4: less memory to read, and less exact.")
-]
+WeightBitsOption = Annotated[WeightBits, typer.Option(help=WEIGHT_BITS_HELP)]
 
 
 def convert(
@@ -118,6 +116,7 @@ def convert(
         },
         target_token,
     )
+    _check_rounding(weight_bits, calibration)
     given = conversion.Conversion(
         checkpoint,
         _languages(languages),
@@ -130,8 +129,6 @@ def convert(
         escape=not moses_no_escape,
         target_token=target_token,
     )
-    if weight_bits is WeightBits.four and calibration is None:
-        raise UsageError("--weight-bits 4 needs --calibration: weights are rounded for what they are multiplied by")
     lines = read_calibration(calibration) if calibration else None
     without_graphs = conversion.convert(given, bundle, lines, int(weight_bits))
     if missing := _missing(calibration, without_graphs):
@@ -146,6 +143,11 @@ def _check_options(checkpoint: Path, of_fairseq: Mapping[str, object], target_to
                 raise UsageError(f"{option}: {checkpoint} is a folder with a Marian model, which says this itself")
     elif target_token:
         raise UsageError(f"--target-token: {checkpoint} is no folder with a Marian model")
+
+
+def _check_rounding(weight_bits: WeightBits, calibration: Path | None) -> None:
+    if weight_bits is WeightBits.four and calibration is None:
+        raise UsageError("--weight-bits 4 needs --calibration: weights are rounded for what they are multiplied by")
 
 
 def _missing(calibration: Path | None, without_graphs: str | None) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from specmt.cli_options import WeightBits
+from specmt.cli_options import WEIGHT_BITS_HELP, WeightBits
 from specmt.errors import SpecmtError
 
 
@@ -53,10 +53,7 @@ def export(
     calibration: Annotated[Path, typer.Option(help="Sentences like those to be translated, one a line.")],
     weight_bits: Annotated[
         WeightBits | None,
-        typer.Option(
-            help="Of each weight that every pass reads; 4: less memory to read, and less exact.",
-            show_default="as they are",
-        ),
+        typer.Option(help=WEIGHT_BITS_HELP, show_default="as they are"),
     ] = None,
 ) -> None:
     """Write what the 8-bit engines run into a model directory: ranges and graphs."""
