@@ -28,7 +28,7 @@ constexpr int kWithin = 127;
 
 constexpr double kFew = 0.3;  // of a product's fours: if fewer are active, the others are passed over
 
-inline int lowest(float zero) { return std::clamp(int(zero) - 64, 0, 255 - kWithin); }
+inline int lowest(float zero, bool halved) { return halved ? 0 : std::clamp(int(zero) - 64, 0, 255 - kWithin); }
 
 struct Beyond {
   int four;
@@ -43,6 +43,7 @@ struct Active {
 };
 
 struct Lines {
+  const uint8_t* bytes;  // given, or:
   std::vector<uint8_t> within;
   std::vector<Beyond> beyond;  // one line's behind the other's
   std::vector<size_t> ends;    // of each line's, behind a zero
@@ -50,7 +51,6 @@ struct Lines {
   std::vector<size_t> active_ends;  // of each line's small ones and of its others, behind a zero
   bool few = false;                 // whether few fours are active
 
-  const uint8_t* bytes() const { return within.data(); }
   Active active_of(int line) const {
     const size_t* begin = &active_ends[size_t(2) * line];
     return {active.data() + begin[0], active.data() + begin[1], active.data() + begin[2]};
@@ -68,7 +68,7 @@ inline void find_active(Lines& read, int lines, int depth) {
     return unsigned(_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b))));
   };
   for (int line = 0; line < lines; ++line) {
-    const uint8_t* bytes = &read.within[size_t(line) * depth];
+    const uint8_t* bytes = read.bytes + size_t(line) * depth;
     for (const bool are_small : {true, false}) {
       for (int four = 0; four < fours; four += 8) {
         const __m256i eight = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes + size_t(four) * kInputs));
@@ -98,13 +98,10 @@ inline void note_beyond(const uint8_t* bytes, int input, int low, std::vector<Be
   if (any_below) beyond.push_back(below);
 }
 
-// Of each line `depth` bytes, of which the last from `inputs` on count for nothing, and zeros if they are `blank`.
-// Until the same thread's next call.
-inline const Lines& readable(const uint8_t* bytes, int lines, int depth, int inputs, int low, bool blank) {
-  thread_local Lines read;
+// Brings lines within what does not clip, and notes what they lie beyond.
+inline void bring_within(const uint8_t* bytes, int lines, int depth, int inputs, int low, Lines& read) {
   read.within.resize(std::max(read.within.size(), size_t(lines) * depth));
-  read.beyond.clear();
-  read.ends.assign(1, 0);
+  read.bytes = read.within.data();
   const __m256i least = _mm256_set1_epi8(char(low)), most = _mm256_set1_epi8(kWithin);
   for (int line = 0; line < lines; ++line) {
     for (int input = 0; input < depth; input += 32) {
@@ -119,6 +116,20 @@ inline const Lines& readable(const uint8_t* bytes, int lines, int depth, int inp
       }
     }
     read.ends.push_back(read.beyond.size());
+  }
+}
+
+// Of each line `depth` bytes, of which the last from `inputs` on count for nothing, and zeros if they are `blank`; as
+// they are where weights are `halved`, of which no product clips. Until the same thread's next call.
+inline const Lines& readable(const uint8_t* bytes, int lines, int depth, int inputs, int low, bool blank, bool halved) {
+  thread_local Lines read;
+  read.beyond.clear();
+  if (halved) {
+    read.bytes = bytes;
+    read.ends.assign(size_t(lines) + 1, 0);
+  } else {
+    read.ends.assign(1, 0);
+    bring_within(bytes, lines, depth, inputs, low, read);
   }
   read.few = false;
   if (blank) find_active(read, lines, depth);
@@ -231,17 +242,15 @@ inline void add_beyond(const Lines& lines, int line, const int8_t* weights, cons
 #else
 
 struct Lines {
-  const uint8_t* within;
-
-  const uint8_t* bytes() const { return within; }
+  const uint8_t* bytes;
 };
 
 #ifdef SPECMT_SIGNED
 
-inline int lowest(float) { return 128; }
+inline int lowest(float, bool) { return 128; }
 
 // Less 128, as signed bytes. Until the same thread's next call.
-inline Lines readable(const uint8_t* bytes, int lines, int depth, int, int, bool) {
+inline Lines readable(const uint8_t* bytes, int lines, int depth, int, int, bool, bool) {
   thread_local std::vector<uint8_t> read;
   const size_t count = size_t(lines) * depth;
   read.resize(std::max(read.size(), count));
@@ -251,9 +260,9 @@ inline Lines readable(const uint8_t* bytes, int lines, int depth, int, int, bool
 
 #else
 
-inline int lowest(float) { return 0; }
+inline int lowest(float, bool) { return 0; }
 
-inline Lines readable(const uint8_t* bytes, int, int, int, int, bool) { return {bytes}; }
+inline Lines readable(const uint8_t* bytes, int, int, int, int, bool, bool) { return {bytes}; }
 
 #endif
 

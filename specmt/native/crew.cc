@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "dots.h"
+#include "tiles.h"
 
 namespace specmt {
 

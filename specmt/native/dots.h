@@ -20,27 +20,44 @@ inline int32_t four_of(const uint8_t* bytes) {
   return four;
 }
 
-#if defined(__AVX512VNNI__) || defined(SPECMT_BYTES_CLIP)
+#if defined(__AVX2__)
 // Asks for the cache's line at an address, which may lie behind the weights.
 inline void fetch(const void* address) { _mm_prefetch(static_cast<const char*>(address), _MM_HINT_T0); }
 #endif
 
-#if defined(__AVX512VNNI__)
 // The weights of the lower halves of bytes and those of the upper ones, as `kHalfScale` says.
-SPECMT_INLINE void unfold(__m512i halves, __m512i& lower, __m512i& upper) {
-  const __m512i mask = _mm512_set1_epi8(int8_t(0xf0));
+#if defined(__AVX512VNNI__)
+typedef __m512i Bytes;
+SPECMT_INLINE void unfold(Bytes halves, Bytes& lower, Bytes& upper) {
+  const Bytes mask = _mm512_set1_epi8(int8_t(0xf0));
   lower = _mm512_and_si512(_mm512_slli_epi16(halves, 4), mask);
   upper = _mm512_and_si512(halves, mask);
 }
+#elif defined(__AVXVNNI__)
+typedef __m256i Bytes;
+SPECMT_INLINE void unfold(Bytes halves, Bytes& lower, Bytes& upper) {
+  const Bytes mask = _mm256_set1_epi8(int8_t(0xf0));
+  lower = _mm256_and_si256(_mm256_slli_epi16(halves, 4), mask);
+  upper = _mm256_and_si256(halves, mask);
+}
+#elif defined(SPECMT_BYTES_CLIP)
+typedef __m256i Bytes;
+SPECMT_INLINE void unfold(Bytes halves, Bytes& lower, Bytes& upper) {
+  const Bytes weights = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1,  //
+                                         0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+  const Bytes mask = _mm256_set1_epi8(15);
+  lower = _mm256_shuffle_epi8(weights, _mm256_and_si256(halves, mask));
+  upper = _mm256_shuffle_epi8(weights, _mm256_and_si256(_mm256_srli_epi16(halves, 4), mask));
+}
+#endif
 
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
 // Lays `count` vectors of halves, `step` bytes apart, out as twice as many.
 inline void unfold(const int8_t* halves, int count, int step, int8_t* to) {
-  for (int i = 0; i < count; ++i, halves += step, to += 2 * kCacheLine) {
+  Bytes* whole = reinterpret_cast<Bytes*>(to);
+  for (int i = 0; i < count; ++i, halves += step, whole += 2) {
     fetch(halves + kUnfoldedAhead);
-    __m512i lower, upper;
-    unfold(_mm512_load_si512(halves), lower, upper);
-    _mm512_store_si512(to, lower);
-    _mm512_store_si512(to + kCacheLine, upper);
+    unfold(*reinterpret_cast<const Bytes*>(halves), whole[0], whole[1]);
   }
 }
 #endif
@@ -78,31 +95,35 @@ __attribute__((noinline)) void add_up(const uint8_t* bytes, int depth, const int
 #pragma GCC unroll 4
     for (int vector = 0; vector < kVectors; ++vector) _mm512_storeu_si512(&sums[line][vector], totals[line][vector]);
 #elif defined(__AVXVNNI__)
-  constexpr int kHalves = 2 * kVectors;
-  __m256i totals[kLines][kHalves];
+  constexpr int kParts = 2 * kVectors;
+  __m256i totals[kLines][kParts];
   const __m256i* from = reinterpret_cast<const __m256i*>(corrections);
 #pragma GCC unroll 4
   for (int line = 0; line < kLines; ++line)
 #pragma GCC unroll 4
-    for (int half = 0; half < kHalves; ++half) totals[line][half] = _mm256_load_si256(from + half);
-  for (int input = 0; input < depth; input += kInputs, weights += kOutputs * kInputs) {
+    for (int part = 0; part < kParts; ++part) totals[line][part] = _mm256_load_si256(from + part);
+  for (int input = 0; input < depth; input += kInputs) {
     __m256i spread[kLines];
 #pragma GCC unroll 4
     for (int line = 0; line < kLines; ++line)
       spread[line] = _mm256_set1_epi32(four_of(bytes + size_t(line) * depth + input));
 #pragma GCC unroll 4
-    for (int half = 0; half < kHalves; ++half) {
-      const __m256i columns = _mm256_load_si256(reinterpret_cast<const __m256i*>(weights) + half);
+    for (int part = 0; part < kParts; part += 2, weights += kHalved ? sizeof(Bytes) : 2 * sizeof(Bytes)) {
+      const Bytes* read = reinterpret_cast<const Bytes*>(weights);
+      Bytes columns[2] = {read[0], kHalved ? read[0] : read[1]};
+      if constexpr (kHalved) unfold(read[0], columns[0], columns[1]);
+#pragma GCC unroll 2
+      for (int i = 0; i < 2; ++i)
 #pragma GCC unroll 4
-      for (int line = 0; line < kLines; ++line)
-        totals[line][half] = _mm256_dpbusd_avx_epi32(totals[line][half], spread[line], columns);
+        for (int line = 0; line < kLines; ++line)
+          totals[line][part + i] = _mm256_dpbusd_avx_epi32(totals[line][part + i], spread[line], columns[i]);
     }
   }
 #pragma GCC unroll 4
   for (int line = 0; line < kLines; ++line)
 #pragma GCC unroll 4
-    for (int half = 0; half < kHalves; ++half)
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums[line]) + half, totals[line][half]);
+    for (int part = 0; part < kParts; ++part)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums[line]) + part, totals[line][part]);
 #elif defined(SPECMT_BYTES_CLIP)
   const __m256i ones = _mm256_set1_epi16(1);
   __m256i totals[kLines][2];
@@ -196,6 +217,73 @@ __attribute__((noinline)) void add_up(const uint8_t* bytes, int depth, const int
 }
 
 #ifdef SPECMT_BYTES_CLIP
+// Fours of inputs whose products with weights of 4 bits add up within 16 bits: 8 * 2 * 255 * 8 < 2^15.
+constexpr int kFoursWithin = 8;
+
+// The same of halves.
+template <int kLines>
+__attribute__((noinline)) void add_up_halves(const uint8_t* bytes, int depth, const int8_t* weights,
+                                             const int32_t* corrections, Ints (&sums)[kLines][kVectors]) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  const __m256i* from = reinterpret_cast<const __m256i*>(corrections);
+  __m256i totals[kLines][2];
+#pragma GCC unroll 8
+  for (int line = 0; line < kLines; ++line)
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) totals[line][half] = _mm256_load_si256(from + half);
+  for (int input = 0; input < depth; input += kFoursWithin * kInputs) {
+    __m256i within[kLines][2] = {};
+#pragma GCC unroll 1
+    for (int four = 0; four < kFoursWithin; ++four, weights += sizeof(Bytes)) {
+      fetch(weights + kAhead);
+      Bytes columns[2];
+      unfold(*reinterpret_cast<const Bytes*>(weights), columns[0], columns[1]);
+#pragma GCC unroll 8
+      for (int line = 0; line < kLines; ++line) {
+        const __m256i spread = _mm256_set1_epi32(four_of(bytes + size_t(line) * depth + input + four * kInputs));
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; ++half) {
+          const __m256i products = _mm256_maddubs_epi16(spread, columns[half]);
+          asm("vpaddw %1, %0, %0" : "+x"(within[line][half]) : "x"(products));  // spares copies, as above
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (int line = 0; line < kLines; ++line)
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half)
+        totals[line][half] = _mm256_add_epi32(totals[line][half], _mm256_madd_epi16(within[line][half], ones));
+  }
+#pragma GCC unroll 8
+  for (int line = 0; line < kLines; ++line)
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums[line]) + half, totals[line][half]);
+}
+
+// The same, of a line of which few fours are active.
+__attribute__((noinline)) inline void add_up_active_halves(const uint8_t* bytes, const Active& active,
+                                                           const int8_t* weights, const int32_t* corrections,
+                                                           Ints (&sums)[kVectors]) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  const __m256i* from = reinterpret_cast<const __m256i*>(corrections);
+  __m256i totals[2] = {_mm256_load_si256(from), _mm256_load_si256(from + 1)};
+  for (const uint16_t* four = active.small; four < active.end;) {
+    const uint16_t* last = std::min(four + kFoursWithin, active.end);
+    __m256i within[2] = {};
+    for (; four < last; ++four) {
+      Bytes columns[2];
+      unfold(reinterpret_cast<const Bytes*>(weights)[*four], columns[0], columns[1]);
+      const __m256i spread = _mm256_set1_epi32(four_of(bytes + size_t(*four) * kInputs));
+      for (int half = 0; half < 2; ++half)
+        within[half] = _mm256_add_epi16(within[half], _mm256_maddubs_epi16(spread, columns[half]));
+    }
+    for (int half = 0; half < 2; ++half)
+      totals[half] = _mm256_add_epi32(totals[half], _mm256_madd_epi16(within[half], ones));
+  }
+  std::memcpy(sums, totals, sizeof totals);
+}
+
 // The same, of a line of which few fours are active.
 __attribute__((noinline)) inline void add_up_active(const uint8_t* bytes, const Active& active, const int8_t* weights,
                                                     const Order& order, const int32_t* corrections,
@@ -219,105 +307,5 @@ __attribute__((noinline)) inline void add_up_active(const uint8_t* bytes, const 
   std::memcpy(sums, totals, sizeof totals);
 }
 #endif
-
-#ifdef SPECMT_TILES
-constexpr int kDeep = 64;  // inputs of a tile
-
-// Tiles 0 to 3 are sums of 16 outputs each, 4 and 5 have bytes, the others weights.
-inline void shape_tiles(int lines) {
-  struct {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-  } shape = {};
-  shape.palette = 1;
-  for (int tile = 0; tile < 8; ++tile) {
-    shape.row_bytes[tile] = 64;
-    shape.rows[tile] = uint8_t(tile < 6 ? lines : 16);
-  }
-  asm volatile("" ::"m"(shape));  // all of it is read; GCC's intrinsic speaks of the first eight bytes
-  _tile_loadconfig(&shape);
-}
-
-// Weights as tiles take them: `vectors` of each four inputs, or half as many of halves, a strip's four inputs apart.
-// The compiler does not know that tiles read memory.
-template <bool kHalved>
-SPECMT_INLINE const int8_t* deep_weights(const int8_t* weights, int vectors, int8_t* unfolded) {
-  if constexpr (!kHalved) return weights;
-  const int pairs = vectors / 2, fours = kDeep / kInputs;
-  if (vectors == kVectors)
-    unfold(weights, fours * pairs, kCacheLine, unfolded);
-  else
-    unfold(weights, fours, kOutputs * kInputs / 2, unfolded);
-  asm volatile("" ::: "memory");
-  return unfolded;
-}
-
-// Of one tile of lines. Not inlined: what it reads is in memory when it is called.
-template <bool kHalved>
-__attribute__((noinline)) void add_up_tiled(const uint8_t* bytes, int depth, const int8_t* weights,
-                                            const int32_t* corrections, Ints (*sums)[kVectors]) {
-  constexpr int kBetween = kOutputs * kInputs;  // bytes from four inputs to the next
-  alignas(64) int8_t unfolded[2][kDeep * kOutputs];
-  _tile_loadd(0, corrections, 0);  // for all lines the same
-  _tile_loadd(1, corrections + 16, 0);
-  _tile_loadd(2, corrections + 32, 0);
-  _tile_loadd(3, corrections + 48, 0);
-  for (int input = 0; input < depth; input += kDeep, weights += kDeep * kOutputs / (kHalved ? 2 : 1)) {
-    const int8_t* deep = deep_weights<kHalved>(weights, 4, unfolded[input / kDeep % 2]);
-    _tile_loadd(4, bytes + input, depth);
-    _tile_loadd(6, deep, kBetween);
-    _tile_dpbusd(0, 4, 6);
-    _tile_loadd(7, deep + 64, kBetween);
-    _tile_dpbusd(1, 4, 7);
-    _tile_loadd(6, deep + 128, kBetween);
-    _tile_dpbusd(2, 4, 6);
-    _tile_loadd(7, deep + 192, kBetween);
-    _tile_dpbusd(3, 4, 7);
-  }
-  _tile_stored(0, &sums[0][0], sizeof *sums);
-  _tile_stored(1, &sums[0][1], sizeof *sums);
-  _tile_stored(2, &sums[0][2], sizeof *sums);
-  _tile_stored(3, &sums[0][3], sizeof *sums);
-}
-
-// Of two tiles of lines, half of the outputs after the other: each tile of weights is read once.
-template <bool kHalved>
-__attribute__((noinline)) void add_up_two_tiles(const uint8_t* bytes, const uint8_t* others, int depth,
-                                                const int8_t* weights, const int32_t* corrections,
-                                                Ints (*sums)[kVectors], Ints (*others_sums)[kVectors]) {
-  constexpr int kBetween = kOutputs * kInputs / (kHalved ? 2 : 1);
-  alignas(64) int8_t unfolded[2][kDeep * kOutputs / 2];
-  for (int vector = 0; vector < kVectors; vector += 2, weights += kBetween / 2, corrections += 2 * kLanes) {
-    _tile_loadd(0, corrections, 0);
-    _tile_loadd(1, corrections + kLanes, 0);
-    _tile_loadd(2, corrections, 0);
-    _tile_loadd(3, corrections + kLanes, 0);
-    const int8_t* from = weights;
-    for (int input = 0; input < depth; input += kDeep, from += kDeep / kInputs * kBetween) {
-      const int8_t* deep = deep_weights<kHalved>(from, 2, unfolded[input / kDeep % 2]);
-      _tile_loadd(4, bytes + input, depth);
-      _tile_loadd(5, others + input, depth);
-      _tile_loadd(6, deep, kHalved ? 128 : kBetween);
-      _tile_dpbusd(0, 4, 6);
-      _tile_dpbusd(2, 5, 6);
-      _tile_loadd(7, deep + 64, kHalved ? 128 : kBetween);
-      _tile_dpbusd(1, 4, 7);
-      _tile_dpbusd(3, 5, 7);
-    }
-    _tile_stored(0, &sums[0][vector], sizeof *sums);
-    _tile_stored(1, &sums[0][vector + 1], sizeof *sums);
-    _tile_stored(2, &others_sums[0][vector], sizeof *sums);
-    _tile_stored(3, &others_sums[0][vector + 1], sizeof *sums);
-  }
-}
-#endif
-
-// To be called when a thread has done what it was asked for: what it left in tiles would be kept for it.
-inline void leave_tiles() {
-#ifdef SPECMT_TILES
-  _tile_release();
-#endif
-}
 
 }  // namespace specmt

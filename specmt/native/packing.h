@@ -20,29 +20,35 @@ namespace specmt {
 constexpr int kInputs = 4;  // inputs that a dot product adds at once
 constexpr int kGroup = 64;  // outputs are filled up to a multiple of it
 
-// Outputs that are computed at a time, a strip; the most lines for which they are at once; how many bytes ahead weights
-// are asked for, as a product of few lines waits for them.
+// Outputs that are computed at a time, a strip; the most lines for which they are at once, and those if each weight has
+// a byte; how many bytes ahead weights are asked for, as a product of few lines waits for them, and where many halves
+// are read at once.
 #if defined(__AVX512VNNI__)
-constexpr int kOutputs = 64, kMostLines = 6, kAhead = 1024;
-constexpr int kUnfoldedAhead = 4096;  // where many halves are read at once
+constexpr int kOutputs = 64, kMostLines = 6, kMostWhole = 6, kAhead = 1024, kUnfoldedAhead = 4096;
 #elif defined(__AVXVNNI__) || defined(SPECMT_SIGNED)
-constexpr int kOutputs = 32, kMostLines = 3;
+constexpr int kOutputs = 32, kMostLines = 3, kMostWhole = 3, kUnfoldedAhead = 4096;
 #elif defined(__AVX2__)
-constexpr int kOutputs = 16, kMostLines = 4, kAhead = 8192;
+constexpr int kOutputs = 16, kMostLines = 6, kMostWhole = 4, kAhead = 8192;
 #else
-constexpr int kOutputs = 16, kMostLines = 2;
+constexpr int kOutputs = 16, kMostLines = 2, kMostWhole = 2;
 #endif
 
 constexpr int kVectors = kOutputs / kLanes;  // of outputs of a strip
 
-// Whether weights of 4 bits lie two in a byte, where a product of few lines waits for its weights.
-#if defined(__AVX512VNNI__)
+// Whether weights of 4 bits lie two in a byte, where a product of few lines waits for its weights: those of a vector of
+// outputs in the lower halves, the next one's in the upper. A half is read as so many times its weight: where it stands
+// in a byte, unless products of bytes clip.
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
 constexpr bool kHalves = true;
+constexpr int kHalfScale = 16;
+#elif defined(SPECMT_BYTES_CLIP)
+constexpr bool kHalves = true;
+constexpr int kHalfScale = 1;
 #else
 constexpr bool kHalves = false;
+constexpr int kHalfScale = 1;
 #endif
 constexpr int kLeastHalf = -8, kMostHalf = 7;  // that 4 bits hold
-constexpr int kHalfScale = 16;                 // a half is read as so many times its weight: where it stands in a byte
 
 #ifdef SPECMT_TILES
 constexpr int kTiledLines = 16;  // at most, of a tile

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "crew.h"
-#include "dots.h"
 #include "memory.h"
+#include "tiles.h"
 #include "vectors.h"
 
 namespace specmt {
@@ -76,7 +76,6 @@ class Product {
     if (matrices[0].inputs > kMostInputs) throw std::invalid_argument("a matrix of too many inputs");
     inputs_ = matrices[0].inputs;
     depth_ = rounded_up(inputs_, kGroup);
-    low_ = lowest(quantiser.zero);
     blank_ = quantiser.zero == 0;
     groups_ = rounded_up(outputs_, kGroup) / kGroup;
     const int padded = groups_ * kGroup;
@@ -85,22 +84,23 @@ class Product {
     corrections_ = arena.take<int32_t>(padded);
     std::fill(biases_ + outputs_, biases_ + padded, filling);
     std::vector<const int8_t*> rows(padded);  // null beyond the last
-    halved_ = kHalves;
     int output = 0;
     for (const Stored& matrix : matrices)
       for (int row = 0; row < matrix.outputs; ++row, ++output) {
         rows[output] = matrix.integers + size_t(row) * inputs_;
         scales_[output] = matrix.scales[row] * quantiser.step;
-        corrections_[output] = (low_ - int32_t(quantiser.zero)) * total(rows[output]);
         biases_[output] = matrix.bias ? matrix.bias[row] : 0;
-        halved_ = halved_ && are_halves(rows[output]);
       }
+    halved_ = kHalves && std::all_of(rows.begin(), rows.begin() + outputs_, [&](auto row) { return are_halves(row); });
+    low_ = lowest(quantiser.zero, halved_);
+    for (output = 0; output < outputs_; ++output)
+      corrections_[output] = (low_ - int32_t(quantiser.zero)) * total(rows[output]);
     weights_ = arena.take<int8_t>(padded / kOutputs * strip_bytes());
     if (halved_)
       pack_halves(rows);
     else
       pack(rows);
-    pairing_.arrange(arena, weights_, padded / kOutputs, depth_);
+    if (!halved_) pairing_.arrange(arena, weights_, padded / kOutputs, depth_);
   }
 
   int padded_outputs() const { return groups_ * kGroup; }
@@ -114,7 +114,7 @@ class Product {
     if (lines >= kFewestTiled)
       return share(crew, lines, [&](int begin, int end) { run_tiled(activations, lines, begin, end, finish); });
 #endif
-    const Lines& read = readable(activations, lines, depth_, inputs_, low_, blank_);
+    const Lines& read = readable(activations, lines, depth_, inputs_, low_, blank_, halved_);
 #ifdef SPECMT_BYTES_CLIP
     if (read.few) return share(crew, lines, [&](int begin, int end) { run_active(read, lines, begin, end, finish); });
 #endif
@@ -159,12 +159,12 @@ class Product {
   // The same of two vectors of outputs, the first one's in the lower halves.
   void pack_halves(const std::vector<const int8_t*>& rows) {
     constexpr uint32_t kLower = 0x0f0f0f0f;
-    for (int output = 0; output < outputs_; output += 2 * kLanes) {
+    for (int output = 0; output < outputs_; output += 2 * kWidest) {
       int8_t* to = weights_ + output / kOutputs * strip_bytes() + output % kOutputs / 2 * kInputs;
       for (int input = 0; input < inputs_; input += kInputs, to += kOutputs * kInputs / 2)
-        for (int lane = 0; lane < kLanes; ++lane) {
+        for (int lane = 0; lane < kWidest; ++lane) {
           const uint32_t lower = four_at(rows[output + lane], input);
-          const uint32_t upper = four_at(rows[output + kLanes + lane], input);
+          const uint32_t upper = four_at(rows[output + kWidest + lane], input);
           put_four((lower & kLower) | (upper & kLower) << 4, lane, to);
         }
     }
@@ -196,7 +196,7 @@ class Product {
   // A strip after the other, each for all lines: its weights stay near.
   template <class Finish>
   void run_groups(const Lines& activations, int lines, int begin, int end, const Finish& finish) const {
-    const int parts = (lines + kMostLines - 1) / kMostLines;
+    const int most = halved_ ? kMostLines : kMostWhole, parts = (lines + most - 1) / most;
     for (int number = begin * kStrips; number < end * kStrips; ++number) {
       const Strip strip = parts == 1 ? stored(number) : unfolded(number);
       for (int part = 0; part < parts; ++part) {
@@ -211,11 +211,11 @@ class Product {
   // A strip of which each weight has a byte. It stands until the thread asks for another.
   Strip unfolded(int number) const {
     const Strip strip = stored(number);
-#if defined(__AVX512VNNI__)
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
     if (strip.halved) {
       thread_local Buffer<int8_t> whole;
       int8_t* to = whole.get(size_t(kOutputs) * depth_);
-      unfold(strip.weights, int(strip_bytes() / kCacheLine), kCacheLine, to);
+      unfold(strip.weights, int(strip_bytes() / sizeof(Bytes)), sizeof(Bytes), to);
       return {number, to, false};
     }
 #endif
@@ -246,12 +246,19 @@ class Product {
   template <int kLines, class Finish>
   void run_lines(const Lines& activations, int begin, const Strip& strip, const Finish& finish) const {
     alignas(64) Ints sums[kLines][kVectors];  // Clang forgets what the type says of it
-    const Order order = pairing_.of(strip.number);
-    const auto add = strip.halved ? add_up<kLines, kHalves> : add_up<kLines, false>;
-    add(activations.bytes() + size_t(begin) * depth_, depth_, strip.weights, order,
-        corrections_ + strip.number * kOutputs, sums);
+    const uint8_t* bytes = activations.bytes + size_t(begin) * depth_;
+    const int32_t* corrections = corrections_ + strip.number * kOutputs;
 #ifdef SPECMT_BYTES_CLIP
-    for (int line = 0; line < kLines; ++line) add_beyond(activations, begin + line, strip.weights, order, sums[line]);
+    if (strip.halved) {
+      add_up_halves<kLines>(bytes, depth_, strip.weights, corrections, sums);
+    } else if constexpr (kLines <= kMostWhole) {
+      const Order order = pairing_.of(strip.number);
+      add_up<kLines>(bytes, depth_, strip.weights, order, corrections, sums);
+      for (int line = 0; line < kLines; ++line) add_beyond(activations, begin + line, strip.weights, order, sums[line]);
+    }
+#else
+    const auto add = strip.halved ? add_up<kLines, kHalves> : add_up<kLines, false>;
+    add(bytes, depth_, strip.weights, {}, corrections, sums);
 #endif
     for (int line = 0; line < kLines; ++line) finish_line(sums[line], begin + line, strip.number, finish);
   }
@@ -268,19 +275,31 @@ class Product {
   // As `run_groups`, of lines that have few active fours. Each asks for its share of the next strip.
   template <class Finish>
   void run_active(const Lines& activations, int lines, int begin, int end, const Finish& finish) const {
-    const size_t bytes = size_t(kOutputs) * depth_;  // of a strip
-    for (int strip = begin * kStrips; strip < end * kStrips; ++strip) {
-      const int8_t *weights = weights_ + strip * bytes, *next = weights + bytes;
-      const Order order = pairing_.of(strip);
+    const size_t bytes = strip_bytes();
+    for (int number = begin * kStrips; number < end * kStrips; ++number) {
+      const Strip strip = stored(number);
+      const int8_t* next = weights_ + (number + 1) * bytes;
       for (int line = 0; line < lines; ++line) {
-        for (; next < weights + bytes + bytes * (line + 1) / lines; next += kCacheLine) fetch(next);
-        alignas(64) Ints sums[kVectors];
-        add_up_active(activations.bytes() + size_t(line) * depth_, activations.active_of(line), weights, order,
-                      corrections_ + strip * kOutputs, sums);
-        add_beyond(activations, line, weights, order, sums);
-        finish_line(sums, line, strip, finish);
+        for (const int8_t* last = next + bytes / lines; next < last; next += kCacheLine) fetch(next);
+        add_active(activations, line, strip, finish);
       }
     }
+  }
+
+  template <class Finish>
+  void add_active(const Lines& activations, int line, const Strip& strip, const Finish& finish) const {
+    alignas(64) Ints sums[kVectors];
+    const uint8_t* bytes = activations.bytes + size_t(line) * depth_;
+    const int32_t* corrections = corrections_ + strip.number * kOutputs;
+    const Active active = activations.active_of(line);
+    if (strip.halved) {
+      add_up_active_halves(bytes, active, strip.weights, corrections, sums);
+    } else {
+      const Order order = pairing_.of(strip.number);
+      add_up_active(bytes, active, strip.weights, order, corrections, sums);
+      add_beyond(activations, line, strip.weights, order, sums);
+    }
+    finish_line(sums, line, strip.number, finish);
   }
 #endif
 
