@@ -232,10 +232,10 @@ __attribute__((noinline)) void add_up_halves(const uint8_t* bytes, int depth, co
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) totals[line][half] = _mm256_load_si256(from + half);
   for (int input = 0; input < depth; input += kFoursWithin * kInputs) {
-    __m256i within[kLines][2] = {};
-#pragma GCC unroll 1
+    __m256i within[kLines][2];
+#pragma GCC unroll 8
     for (int four = 0; four < kFoursWithin; ++four, weights += sizeof(Bytes)) {
-      fetch(weights + kAhead);
+      if (four % 2 == 0) fetch(weights + kAhead);
       Bytes columns[2];
       unfold(*reinterpret_cast<const Bytes*>(weights), columns[0], columns[1]);
 #pragma GCC unroll 8
@@ -244,7 +244,10 @@ __attribute__((noinline)) void add_up_halves(const uint8_t* bytes, int depth, co
 #pragma GCC unroll 2
         for (int half = 0; half < 2; ++half) {
           const __m256i products = _mm256_maddubs_epi16(spread, columns[half]);
-          asm("vpaddw %1, %0, %0" : "+x"(within[line][half]) : "x"(products));  // spares copies, as above
+          if (four == 0)
+            within[line][half] = products;
+          else  // spares copies, as above
+            asm("vpaddw %1, %0, %0" : "+x"(within[line][half]) : "x"(products));
         }
       }
     }
