@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import lzma
 import zlib
@@ -33,7 +32,13 @@ def _unxz(data: bytes) -> bytes:
     return b"".join(parts)
 
 
-_UNPACKERS: dict[str, Callable[[bytes], bytes]] = {".xz": _unxz, ".gz": gzip.decompress}
+def _gunzip(data: bytes) -> bytes:
+    import gzip  # hardly ever needed, and each translation would wait for it
+
+    return gzip.decompress(data)
+
+
+_UNPACKERS: dict[str, Callable[[bytes], bytes]] = {".xz": _unxz, ".gz": _gunzip}
 _NOT_OPENED = {".bz2", ".zip", ".zst"}
 """Archives that would be read as text."""
 

@@ -149,24 +149,33 @@ class Product {
 
   // Writes memory from one end to the other: a vector of outputs' fours at a time.
   void pack(const std::vector<const int8_t*>& rows) {
+    std::vector<int8_t> lines(size_t(kLanes) * depth_);
     for (int output = 0; output < outputs_; output += kLanes) {
-      int8_t* to = weights_ + output / kOutputs * strip_bytes() + output % kOutputs * kInputs;
-      for (int input = 0; input < inputs_; input += kInputs, to += kOutputs * kInputs)
-        for (int lane = 0; lane < kLanes; ++lane) put_four(four_at(rows[output + lane], input), lane, to);
+      for (int lane = 0; lane < kLanes; ++lane) {
+        int8_t* line = &lines[size_t(lane) * depth_];
+        if (const int8_t* row = rows[output + lane])
+          std::copy_n(row, inputs_, line);
+        else
+          std::fill_n(line, inputs_, int8_t(0));
+      }
+      lay<kLanes>(lines, weights_ + output / kOutputs * strip_bytes() + output % kOutputs * kInputs);
     }
   }
 
   // The same of two vectors of outputs, the first one's in the lower halves.
   void pack_halves(const std::vector<const int8_t*>& rows) {
-    constexpr uint32_t kLower = 0x0f0f0f0f;
+    const std::vector<int8_t> none(inputs_);
+    std::vector<int8_t> lines(size_t(kWidest) * depth_);
     for (int output = 0; output < outputs_; output += 2 * kWidest) {
-      int8_t* to = weights_ + output / kOutputs * strip_bytes() + output % kOutputs / 2 * kInputs;
-      for (int input = 0; input < inputs_; input += kInputs, to += kOutputs * kInputs / 2)
-        for (int lane = 0; lane < kWidest; ++lane) {
-          const uint32_t lower = four_at(rows[output + lane], input);
-          const uint32_t upper = four_at(rows[output + kWidest + lane], input);
-          put_four((lower & kLower) | (upper & kLower) << 4, lane, to);
-        }
+      for (int lane = 0; lane < kWidest; ++lane) {
+        const int8_t *lower = rows[output + lane], *upper = rows[output + kWidest + lane];
+        if (!lower) lower = none.data();
+        if (!upper) upper = none.data();
+        int8_t* line = &lines[size_t(lane) * depth_];
+        for (int input = 0; input < inputs_; ++input)
+          line[input] = int8_t((lower[input] & 15) | uint8_t(upper[input]) << 4);
+      }
+      lay<kWidest>(lines, weights_ + output / kOutputs * strip_bytes() + output % kOutputs / 2 * kInputs);
     }
     for (int output = 0; output < outputs_; ++output) {
       scales_[output] /= kHalfScale;
@@ -174,17 +183,14 @@ class Product {
     }
   }
 
-  // Four weights of a row; zeros beyond its end, or where there is no row.
-  uint32_t four_at(const int8_t* row, int input) const {
-    uint32_t four = 0;
-    if (row && input + kInputs <= inputs_)
-      std::memcpy(&four, row + input, kInputs);
-    else if (row)
-      std::memcpy(&four, row + input, size_t(inputs_ - input));
-    return four;
+  // Lines of `depth_` bytes, the same four of all of them together.
+  template <int kCount>
+  void lay(const std::vector<int8_t>& lines, int8_t* to) const {
+    const int between = int(strip_bytes() / (depth_ / kInputs));
+    for (int input = 0; input < depth_; input += kInputs, to += between)
+      for (int line = 0; line < kCount; ++line)
+        std::memcpy(to + line * kInputs, &lines[size_t(line) * depth_ + input], kInputs);
   }
-
-  static void put_four(uint32_t four, int lane, int8_t* to) { std::memcpy(to + lane * kInputs, &four, kInputs); }
 
   // What is done to all groups, with the crew's help where it is much.
   template <class Work>
