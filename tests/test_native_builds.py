@@ -21,6 +21,8 @@ from specmt.weights import is_read_in_each_pass, save_weights
 
 TABLE = 256
 """Positions of which the library keeps the sinusoids."""
+ALL_ACTIVE = 48
+"""Hidden units of 200 that are active in all lines: few enough for the others to be passed over."""
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +105,7 @@ def test_weights_whose_products_leave_16_bits_are_multiplied_exactly(tmp_path: P
 @pytest.mark.parametrize("level", LEVELS[1:])
 @pytest.mark.parametrize("few", ["all", "all but one weight of each matrix"])
 def test_weights_of_4_bits_are_multiplied_exactly(tmp_path: Path, level: str, few: str) -> None:
-    # Lines from one to more than two tiles of the matrix unit hold.
+    # Of as many lines as there may be, from one to more than two tiles of the matrix unit hold.
     skip_where_it_cannot_run(level)
     write_pair(tmp_path, WIDE)
     random = np.random.default_rng(1)
@@ -120,6 +122,10 @@ def test_weights_of_4_bits_are_multiplied_exactly(tmp_path: Path, level: str, fe
         lattices = [engine.draft(rows, np.arange(11) + 5, length) for length in (1, 2, 3, 8)]
         tokens = np.arange(11 * 40).reshape(11, 40) % 100 + 5
         windows = [engine.verify(rows, tokens[:, :length], beta=4) for length in (1, 3, 9, 40)]
+        for source in sentences([1, 2, 3, 4, 5, 6, 7]):  # of few lines, in the encoder and in windows
+            row = engine.encode([source])
+            windows.append(engine.verify(row, tokens[:1, : len(source)], beta=4))
+            lattices.append(engine.draft(row, np.array([5]), len(source)))
         found.append(
             [array for lattice in lattices for array in (lattice.ids, lattice.scores)]
             + [array for window in windows for array in (window.ids, window.log_probs)]
@@ -131,7 +137,7 @@ def test_weights_of_4_bits_are_multiplied_exactly(tmp_path: Path, level: str, fe
 @pytest.mark.parametrize("level", LEVELS[1:])
 @pytest.mark.parametrize("integer", [7, -8])
 def test_the_largest_weights_of_4_bits_are_multiplied_exactly(tmp_path: Path, level: str, integer: int) -> None:
-    # With the largest activations: no sum of theirs leaves 16 bits.
+    # With the smallest and the largest activations: no sum of theirs leaves 16 bits.
     skip_where_it_cannot_run(level)
     write_pair(tmp_path, WIDE)
     tensors = load_file(tmp_path / WEIGHTS)
@@ -152,15 +158,18 @@ def test_the_largest_weights_of_4_bits_are_multiplied_exactly(tmp_path: Path, le
 def test_hidden_units_that_are_hardly_ever_active_are_multiplied_exactly(
     tmp_path: Path, level: str, share: float, bits: int
 ) -> None:
-    # The smaller the share of their range, the larger are those that are: products of a few leave 16 bits.
+    # The smaller the share of their range, the larger are those that are: products of a few leave 16 bits, with weights
+    # of 4 bits those of the first units, which all are.
     skip_where_it_cannot_run(level)
     weights = {name: values - 3 * name.endswith("fc1.bias") for name, values in random_weights(1, WIDE).items()}
+    for name in filter(lambda name: bits == 4 and name.endswith("fc1.bias"), weights):
+        weights[name] = np.where(np.arange(len(weights[name])) < ALL_ACTIVE, 8, weights[name] - 3).astype(np.float32)
     save_weights(weights, tmp_path / WEIGHTS)
     write_cpu_files(tmp_path, WIDE, sentences(range(3, 43), seed=2))
     tensors = load_file(tmp_path / WEIGHTS)
     for name, matrix in tensors.items():
         if name.endswith("fc2.weight"):
-            matrix[::2] = 127
+            matrix[::2] = -128
             np.right_shift(matrix, 8 - bits, out=matrix)
             tensors[scale_name(name)] *= 2 ** (8 - bits)
     save_file(tensors, tmp_path / WEIGHTS)

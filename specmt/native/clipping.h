@@ -7,6 +7,8 @@
 // So activations are read less what leads to clipping, and products of eight inputs are added before they are widened,
 // where no sum of the weights in question can leave 16 bits. What is left out is added apart: sums are exact. Behind a
 // ReLU most activations are zero, and what they would be multiplied with is passed over.
+//
+// Weights of 4 bits need no more than the last: nothing that is added of their products clips.
 #pragma once
 
 #include <algorithm>
@@ -102,6 +104,8 @@ inline void note_beyond(const uint8_t* bytes, int input, int low, std::vector<Be
 inline void bring_within(const uint8_t* bytes, int lines, int depth, int inputs, int low, Lines& read) {
   read.within.resize(std::max(read.within.size(), size_t(lines) * depth));
   read.bytes = read.within.data();
+  read.beyond.clear();
+  read.ends.assign(1, 0);
   const __m256i least = _mm256_set1_epi8(char(low)), most = _mm256_set1_epi8(kWithin);
   for (int line = 0; line < lines; ++line) {
     for (int input = 0; input < depth; input += 32) {
@@ -123,14 +127,10 @@ inline void bring_within(const uint8_t* bytes, int lines, int depth, int inputs,
 // they are where weights are `halved`, of which no product clips. Until the same thread's next call.
 inline const Lines& readable(const uint8_t* bytes, int lines, int depth, int inputs, int low, bool blank, bool halved) {
   thread_local Lines read;
-  read.beyond.clear();
-  if (halved) {
+  if (halved)
     read.bytes = bytes;
-    read.ends.assign(size_t(lines) + 1, 0);
-  } else {
-    read.ends.assign(1, 0);
+  else
     bring_within(bytes, lines, depth, inputs, low, read);
-  }
   read.few = false;
   if (blank) find_active(read, lines, depth);
   return read;

@@ -1,9 +1,9 @@
 // Sums of products of a line's 8-bit activations with packed 8-bit weights, as each build's processors add them.
 //
 // Weights lie in strips of as many outputs as are computed at a time; in a strip, each four inputs of all outputs lie
-// together, so that they are read in the order of memory (on AVX2 alone the fours themselves are in an order of each
-// strip's own). Activations are unsigned, weights signed, as the processors' instructions take them; Arm's takes both
-// signed. Sums are exact, hence the same for any number of lines, on any processor.
+// together, so that they are read in the order of memory (on AVX2 alone the fours of weights that have a byte each are
+// in an order of each strip's own). Activations are unsigned, weights signed, as the processors' instructions take
+// them; Arm's takes both signed. Sums are exact, hence the same for any number of lines, on any processor.
 #pragma once
 
 #include <type_traits>
@@ -217,10 +217,33 @@ __attribute__((noinline)) void add_up(const uint8_t* bytes, int depth, const int
 }
 
 #ifdef SPECMT_BYTES_CLIP
+// The same, of a line of which few fours are active.
+__attribute__((noinline)) inline void add_up_active(const uint8_t* bytes, const Active& active, const int8_t* weights,
+                                                    const Order& order, const int32_t* corrections,
+                                                    Ints (&sums)[kVectors]) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  const __m256i* from = reinterpret_cast<const __m256i*>(corrections);
+  __m256i totals[2] = {_mm256_load_si256(from), _mm256_load_si256(from + 1)};
+  const auto pairs = [&](uint16_t four, int half) {
+    const int8_t* columns = weights + size_t(order.places[four]) * kInputs * kOutputs;
+    return _mm256_maddubs_epi16(_mm256_set1_epi32(four_of(bytes + size_t(four) * kInputs)),
+                                _mm256_load_si256(reinterpret_cast<const __m256i*>(columns) + half));
+  };
+  for (const uint16_t* four = active.small; four < active.others; four += 2)
+    for (int half = 0; half < 2; ++half) {
+      const __m256i fours = _mm256_add_epi16(pairs(four[0], half), pairs(four[1], half));
+      totals[half] = _mm256_add_epi32(totals[half], _mm256_madd_epi16(fours, ones));
+    }
+  for (const uint16_t* four = active.others; four < active.end; ++four)
+    for (int half = 0; half < 2; ++half)
+      totals[half] = _mm256_add_epi32(totals[half], _mm256_madd_epi16(pairs(*four, half), ones));
+  std::memcpy(sums, totals, sizeof totals);
+}
+
 // Fours of inputs whose products with weights of 4 bits add up within 16 bits: 8 * 2 * 255 * 8 < 2^15.
 constexpr int kFoursWithin = 8;
 
-// The same of halves.
+// The sums of a strip of halves. What is added within 16 bits stays in registers, the totals of many lines do not.
 template <int kLines>
 __attribute__((noinline)) void add_up_halves(const uint8_t* bytes, int depth, const int8_t* weights,
                                              const int32_t* corrections, Ints (&sums)[kLines][kVectors]) {
@@ -246,7 +269,7 @@ __attribute__((noinline)) void add_up_halves(const uint8_t* bytes, int depth, co
           const __m256i products = _mm256_maddubs_epi16(spread, columns[half]);
           if (four == 0)
             within[line][half] = products;
-          else  // spares copies, as above
+          else  // the intrinsic would have the compiler copy every sum
             asm("vpaddw %1, %0, %0" : "+x"(within[line][half]) : "x"(products));
         }
       }
@@ -264,7 +287,7 @@ __attribute__((noinline)) void add_up_halves(const uint8_t* bytes, int depth, co
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums[line]) + half, totals[line][half]);
 }
 
-// The same, of a line of which few fours are active.
+// The same of a line of which few fours are active.
 __attribute__((noinline)) inline void add_up_active_halves(const uint8_t* bytes, const Active& active,
                                                            const int8_t* weights, const int32_t* corrections,
                                                            Ints (&sums)[kVectors]) {
@@ -284,29 +307,6 @@ __attribute__((noinline)) inline void add_up_active_halves(const uint8_t* bytes,
     for (int half = 0; half < 2; ++half)
       totals[half] = _mm256_add_epi32(totals[half], _mm256_madd_epi16(within[half], ones));
   }
-  std::memcpy(sums, totals, sizeof totals);
-}
-
-// The same, of a line of which few fours are active.
-__attribute__((noinline)) inline void add_up_active(const uint8_t* bytes, const Active& active, const int8_t* weights,
-                                                    const Order& order, const int32_t* corrections,
-                                                    Ints (&sums)[kVectors]) {
-  const __m256i ones = _mm256_set1_epi16(1);
-  const __m256i* from = reinterpret_cast<const __m256i*>(corrections);
-  __m256i totals[2] = {_mm256_load_si256(from), _mm256_load_si256(from + 1)};
-  const auto pairs = [&](uint16_t four, int half) {
-    const int8_t* columns = weights + size_t(order.places[four]) * kInputs * kOutputs;
-    return _mm256_maddubs_epi16(_mm256_set1_epi32(four_of(bytes + size_t(four) * kInputs)),
-                                _mm256_load_si256(reinterpret_cast<const __m256i*>(columns) + half));
-  };
-  for (const uint16_t* four = active.small; four < active.others; four += 2)
-    for (int half = 0; half < 2; ++half) {
-      const __m256i fours = _mm256_add_epi16(pairs(four[0], half), pairs(four[1], half));
-      totals[half] = _mm256_add_epi32(totals[half], _mm256_madd_epi16(fours, ones));
-    }
-  for (const uint16_t* four = active.others; four < active.end; ++four)
-    for (int half = 0; half < 2; ++half)
-      totals[half] = _mm256_add_epi32(totals[half], _mm256_madd_epi16(pairs(*four, half), ones));
   std::memcpy(sums, totals, sizeof totals);
 }
 #endif

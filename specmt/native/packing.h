@@ -25,8 +25,10 @@ constexpr int kGroup = 64;  // outputs are filled up to a multiple of it
 // are read at once.
 #if defined(__AVX512VNNI__)
 constexpr int kOutputs = 64, kMostLines = 6, kMostWhole = 6, kAhead = 1024, kUnfoldedAhead = 4096;
-#elif defined(__AVXVNNI__) || defined(SPECMT_SIGNED)
+#elif defined(__AVXVNNI__)
 constexpr int kOutputs = 32, kMostLines = 3, kMostWhole = 3, kUnfoldedAhead = 4096;
+#elif defined(SPECMT_SIGNED)
+constexpr int kOutputs = 32, kMostLines = 3, kMostWhole = 3;
 #elif defined(__AVX2__)
 constexpr int kOutputs = 16, kMostLines = 6, kMostWhole = 4, kAhead = 8192;
 #else
@@ -35,9 +37,9 @@ constexpr int kOutputs = 16, kMostLines = 2, kMostWhole = 2;
 
 constexpr int kVectors = kOutputs / kLanes;  // of outputs of a strip
 
-// Whether weights of 4 bits lie two in a byte, where a product of few lines waits for its weights: those of a vector of
-// outputs in the lower halves, the next one's in the upper. A half is read as so many times its weight: where it stands
-// in a byte, unless products of bytes clip.
+// Whether weights of 4 bits lie two in a byte: those of as many outputs as the widest vector has lanes in the lower
+// halves, those of as many others in the upper. A half is read as so many times its weight: where it stands in a byte,
+// unless products of bytes clip.
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
 constexpr bool kHalves = true;
 constexpr int kHalfScale = 16;

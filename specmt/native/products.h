@@ -162,7 +162,7 @@ class Product {
     }
   }
 
-  // The same of two vectors of outputs, the first one's in the lower halves.
+  // The same of halves (see `kHalves`).
   void pack_halves(const std::vector<const int8_t*>& rows) {
     const std::vector<int8_t> none(inputs_);
     std::vector<int8_t> lines(size_t(kWidest) * depth_);
@@ -257,7 +257,7 @@ class Product {
 #ifdef SPECMT_BYTES_CLIP
     if (strip.halved) {
       add_up_halves<kLines>(bytes, depth_, strip.weights, corrections, sums);
-    } else if constexpr (kLines <= kMostWhole) {
+    } else if constexpr (kLines <= kMostWhole) {  // the most that `run_groups` asks for
       const Order order = pairing_.of(strip.number);
       add_up<kLines>(bytes, depth_, strip.weights, order, corrections, sums);
       for (int line = 0; line < kLines; ++line) add_beyond(activations, begin + line, strip.weights, order, sums[line]);
@@ -284,9 +284,9 @@ class Product {
     const size_t bytes = strip_bytes();
     for (int number = begin * kStrips; number < end * kStrips; ++number) {
       const Strip strip = stored(number);
-      const int8_t* next = weights_ + (number + 1) * bytes;
+      const int8_t *end = strip.weights + bytes, *next = end;
       for (int line = 0; line < lines; ++line) {
-        for (const int8_t* last = next + bytes / lines; next < last; next += kCacheLine) fetch(next);
+        for (; next < end + bytes * (line + 1) / lines; next += kCacheLine) fetch(next);
         add_active(activations, line, strip, finish);
       }
     }
