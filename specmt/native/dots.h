@@ -25,23 +25,21 @@ inline int32_t four_of(const uint8_t* bytes) {
 inline void fetch(const void* address) { _mm_prefetch(static_cast<const char*>(address), _MM_HINT_T0); }
 #endif
 
-// The weights of the lower halves of bytes and those of the upper ones, as `kHalfScale` says.
 #if defined(__AVX512VNNI__)
 typedef __m512i Bytes;
-SPECMT_INLINE void unfold(Bytes halves, Bytes& lower, Bytes& upper) {
-  const Bytes mask = _mm512_set1_epi8(int8_t(0xf0));
-  lower = _mm512_and_si512(_mm512_slli_epi16(halves, 4), mask);
-  upper = _mm512_and_si512(halves, mask);
-}
-#elif defined(__AVXVNNI__)
+#elif defined(__AVX2__)
 typedef __m256i Bytes;
+#endif
+
+// The weights of the lower halves of bytes and those of the upper ones, as `kHalfScale` says.
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
 SPECMT_INLINE void unfold(Bytes halves, Bytes& lower, Bytes& upper) {
-  const Bytes mask = _mm256_set1_epi8(int8_t(0xf0));
-  lower = _mm256_and_si256(_mm256_slli_epi16(halves, 4), mask);
-  upper = _mm256_and_si256(halves, mask);
+  typedef uint16_t Words __attribute__((vector_size(sizeof(Bytes))));
+  const Words words = Words(halves), mask = Words{} + uint16_t(0xf0f0);
+  lower = Bytes((words << 4) & mask);
+  upper = Bytes(words & mask);
 }
 #elif defined(SPECMT_BYTES_CLIP)
-typedef __m256i Bytes;
 SPECMT_INLINE void unfold(Bytes halves, Bytes& lower, Bytes& upper) {
   const Bytes weights = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1,  //
                                          0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
