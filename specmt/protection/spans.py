@@ -57,6 +57,10 @@ _POSITIONAL = re.compile(r"%[-+#0]*\d*(?:\.\d+)?[a-zA-Z@]+(?:%%)?|\{\s?(?:[!:][^
 """Placeholders that are told from others by their order alone."""
 _TRIGGER = re.compile(rf"[\d<@{{%$&]|{_FRACTION}|://|(?i:www)\.|{_DOMAIN}")
 """What stands in every span but a term; a line without is told from others fast."""
+_NUMBER_BEGINS = re.compile(rf"(?<!\d)(?<!\d[.,:/])(?=\d|{_FRACTION})")
+_NUMBER_GOES_ON = re.compile(r"\d|[.,:/]\d")
+_WORD_GOES_ON = re.compile(r"\w")
+"""Behind a number that ends in another character than a digit."""
 
 
 @dataclass(frozen=True)
@@ -89,30 +93,20 @@ class Span:
         is_itself = self.kind == "placeholder" and _POSITIONAL.fullmatch(self.text) is not None
         return is_itself or self.holds_positional
 
-    @property
-    def is_plain_number(self) -> bool:
-        """Whether it is of digits alone."""
-        return self.kind == "number" and self.target.isdecimal()
-
     def taken_from(self, text: str, count: int) -> tuple[str, int]:
         """`text` with blanks for it, the first `count` times that it stands there, and how often that was."""
+        if self.kind == "number":
+            text, taken = _numbers_taken_from(text, {self.target: count})
+            return text, taken[self.target]
         return re.subn(self._pattern, " ", text, count=count)
 
     @property
     def _pattern(self) -> str:
-        if self.kind == "number":
-            return _number_pattern(re.escape(self.target), ends_in_digit=self.target[-1].isdecimal())
         if self.kind == "term":
             first = self.target[0]
             either = f"[{re.escape(first)}{re.escape(first.upper())}]" if first.islower() else re.escape(first)
             return whole_word(self.target, either + re.escape(self.target[1:]))
         return re.escape(self.target)
-
-
-def _number_pattern(number: str, ends_in_digit: bool = True) -> str:
-    """A number that is no part of a longer one."""
-    end = r"(?!\d|[.,:/]\d)" if ends_in_digit else r"(?!\w)"
-    return rf"(?<!\d)(?<!\d[.,:/]){number}{end}"
 
 
 Parts = list["str | Span"]
@@ -184,11 +178,11 @@ def lacking(text: str, wanted: Sequence[Span], spans: Sequence[Span]) -> list[Sp
     lost: set[Span] = set()
     for _, alike in groupby(sorted(by_target.items()), key=lambda item: item[0][:3]):
         groups = [same for _, same in alike]
-        plain = {same[0].target: len(same) for same in groups if same[0].is_plain_number}
-        text, numbers = _numbers_taken_from(text, plain)
+        counts = {same[0].target: len(same) for same in groups if same[0].kind == "number"}
+        text, numbers = _numbers_taken_from(text, counts)
         for same in groups:
             found = numbers[same[0].target]
-            if not same[0].is_plain_number:
+            if same[0].kind != "number":
                 text, found = same[0].taken_from(text, len(same))
             if found < len(same):
                 lost.update(same)
@@ -196,20 +190,25 @@ def lacking(text: str, wanted: Sequence[Span], spans: Sequence[Span]) -> list[Sp
 
 
 def _numbers_taken_from(text: str, counts: Mapping[str, int]) -> tuple[str, Counter[str]]:
-    """`Span.taken_from` of plain numbers, all as long as one another, in one pass: a line may have thousands of them.
+    """`Span.taken_from` of numbers, all as long as one another, in one pass: a line may have thousands of them.
+
+    A part of a longer number is none.
 
     Args:
         counts: by number, how often it is taken at most.
     """
     taken = Counter[str]()
-
-    def blank(match: re.Match[str]) -> str:
-        number = match[0]
-        if taken[number] >= counts.get(number, 0):
-            return number
+    if not counts:
+        return text, taken
+    length, end = len(next(iter(counts))), 0
+    left: list[str] = []
+    for match in _NUMBER_BEGINS.finditer(text):
+        begin = match.start()
+        number = text[begin : begin + length]
+        goes_on = _NUMBER_GOES_ON if number[-1].isdecimal() else _WORD_GOES_ON
+        if begin < end or taken[number] >= counts.get(number, 0) or goes_on.match(text, begin + length):
+            continue
         taken[number] += 1
-        return " "
-
-    if counts:
-        text = re.sub(_number_pattern(rf"\d{{{len(next(iter(counts)))}}}"), blank, text)
-    return text, taken
+        left += [text[end:begin], " "]
+        end = begin + length
+    return "".join([*left, text[end:]]), taken
