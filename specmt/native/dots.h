@@ -49,12 +49,12 @@ SPECMT_INLINE void unfold(Bytes halves, Bytes& lower, Bytes& upper) {
 }
 #endif
 
-#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
+#if defined(__AVX2__)
 // Lays `count` vectors of halves, `step` bytes apart, out as twice as many.
 inline void unfold(const int8_t* halves, int count, int step, int8_t* to) {
   Bytes* whole = reinterpret_cast<Bytes*>(to);
   for (int i = 0; i < count; ++i, halves += step, whole += 2) {
-    fetch(halves + kUnfoldedAhead);
+    fetch(halves + kLaidOutAhead);
     unfold(*reinterpret_cast<const Bytes*>(halves), whole[0], whole[1]);
   }
 }
@@ -241,8 +241,9 @@ __attribute__((noinline)) inline void add_up_active(const uint8_t* bytes, const 
 // Fours of inputs whose products with weights of 4 bits add up within 16 bits: 8 * 2 * 255 * 8 < 2^15.
 constexpr int kFoursWithin = 8;
 
-// The sums of a strip of halves. What is added within 16 bits stays in registers, the totals of many lines do not.
-template <int kLines>
+// The sums of a strip of halves, laid out or not. What is added within 16 bits stays in registers, the totals of many
+// lines do not.
+template <int kLines, bool kLaidOut>
 __attribute__((noinline)) void add_up_halves(const uint8_t* bytes, int depth, const int8_t* weights,
                                              const int32_t* corrections, Ints (&sums)[kLines][kVectors]) {
   const __m256i ones = _mm256_set1_epi16(1);
@@ -255,10 +256,13 @@ __attribute__((noinline)) void add_up_halves(const uint8_t* bytes, int depth, co
   for (int input = 0; input < depth; input += kFoursWithin * kInputs) {
     __m256i within[kLines][2];
 #pragma GCC unroll 8
-    for (int four = 0; four < kFoursWithin; ++four, weights += sizeof(Bytes)) {
-      if (four % 2 == 0) fetch(weights + kAhead);
-      Bytes columns[2];
-      unfold(*reinterpret_cast<const Bytes*>(weights), columns[0], columns[1]);
+    for (int four = 0; four < kFoursWithin; ++four, weights += kLaidOut ? 2 * sizeof(Bytes) : sizeof(Bytes)) {
+      const Bytes* read = reinterpret_cast<const Bytes*>(weights);
+      Bytes columns[2] = {read[0], kLaidOut ? read[1] : read[0]};
+      if constexpr (!kLaidOut) {
+        if (four % 2 == 0) fetch(weights + kAhead);
+        unfold(read[0], columns[0], columns[1]);
+      }
 #pragma GCC unroll 8
       for (int line = 0; line < kLines; ++line) {
         const __m256i spread = _mm256_set1_epi32(four_of(bytes + size_t(line) * depth + input + four * kInputs));

@@ -204,7 +204,7 @@ class Product {
   void run_groups(const Lines& activations, int lines, int begin, int end, const Finish& finish) const {
     const int most = halved_ ? kMostLines : kMostWhole, parts = (lines + most - 1) / most;
     for (int number = begin * kStrips; number < end * kStrips; ++number) {
-      const Strip strip = parts == 1 ? stored(number) : unfolded(number);
+      const Strip strip = parts < kPartsLaidOut ? stored(number) : laid_out(number);
       for (int part = 0; part < parts; ++part) {
         const int first = int(int64_t(lines) * part / parts), last = int(int64_t(lines) * (part + 1) / parts);
         run_part(activations, first, last - first, strip, finish);
@@ -215,9 +215,9 @@ class Product {
   Strip stored(int number) const { return {number, weights_ + number * strip_bytes(), halved_}; }
 
   // A strip of which each weight has a byte. It stands until the thread asks for another.
-  Strip unfolded(int number) const {
+  Strip laid_out(int number) const {
     const Strip strip = stored(number);
-#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
+#if defined(__AVX2__)
     if (strip.halved) {
       thread_local Buffer<int8_t> whole;
       int8_t* to = whole.get(size_t(kOutputs) * depth_);
@@ -255,8 +255,9 @@ class Product {
     const uint8_t* bytes = activations.bytes + size_t(begin) * depth_;
     const int32_t* corrections = corrections_ + strip.number * kOutputs;
 #ifdef SPECMT_BYTES_CLIP
-    if (strip.halved) {
-      add_up_halves<kLines>(bytes, depth_, strip.weights, corrections, sums);
+    if (halved_) {
+      const auto add = strip.halved ? add_up_halves<kLines, false> : add_up_halves<kLines, true>;
+      add(bytes, depth_, strip.weights, corrections, sums);
     } else if constexpr (kLines <= kMostWhole) {  // the most that `run_groups` asks for
       const Order order = pairing_.of(strip.number);
       add_up<kLines>(bytes, depth_, strip.weights, order, corrections, sums);
