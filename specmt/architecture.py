@@ -16,6 +16,8 @@ _LEAST = {
 }
 _MOST_LAYERS = 1000
 """A size that is not true is found out before anything is made of it."""
+MOST_UNITS = 32_896
+"""Of a layer: the sums of so many products of 8-bit numbers fit into 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,11 @@ class Architecture:
                 raise ValueError(f"{name} must be at least {_LEAST.get(name, 0)}")
         if max(self.encoder_layers, self.decoder_layers, self.drafter_layers) > _MOST_LAYERS:
             raise ValueError(f"there may be {_MOST_LAYERS} layers at most")
+        if max(self.width, self.feed_forward_width, self.feed_forward_width_of_encoder) > MOST_UNITS:
+            raise ValueError(f"a layer may have {MOST_UNITS:,} units at most")
+        drafters = (self.draft_length, self.bigram_rank, self.draft_vocabulary_size)
+        if any(drafters) if not self.drafter_layers else not all(drafters[:2]):
+            raise ValueError("draft_length and bigram_rank belong to a drafter, which has both")
         if self.width % 2 and not (self.source_positions and self.target_positions):
             raise ValueError("width must be even: positions are sines and cosines")
         if any(self.width % heads for heads in (self.heads, self.heads_of_encoder)):

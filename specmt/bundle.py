@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -34,6 +33,11 @@ _USUAL_SOURCE_TOKENS = 100
 _MOST_TOKENS_FACTOR = 1000
 _MOST_TOKENS_OFFSET = 1_000_000
 
+MOST_TAU = 1e6
+"""Nats, by which no two log-probabilities differ."""
+MOST_LENGTH_PENALTY = 10
+"""Beyond, powers of lengths are no numbers any more; what is used lies between 0 and 2."""
+
 T = TypeVar("T")
 
 
@@ -57,8 +61,10 @@ class DecodingDefaults:
 
     def __post_init__(self) -> None:
         """Refuse numbers that no decoding can work with."""
-        if not (self.draft_length >= 1 and self.beta >= 1 and self.tau >= 0 and math.isfinite(self.length_penalty)):
-            raise ValueError("draft_length and beta are at least 1, tau is not negative, length_penalty is finite")
+        if not (self.draft_length >= 1 and self.beta >= 1):
+            raise ValueError("draft_length and beta are at least 1")
+        if not (0 <= self.tau <= MOST_TAU and abs(self.length_penalty) <= MOST_LENGTH_PENALTY):
+            raise ValueError(f"tau is 0 to {MOST_TAU:g}, length_penalty at most {MOST_LENGTH_PENALTY} either way")
         factor, offset = self.max_tokens_factor, self.max_tokens_offset
         if not (0 <= factor <= _MOST_TOKENS_FACTOR and 1 <= offset <= _MOST_TOKENS_OFFSET):
             most = f"max_tokens_factor is 0 to {_MOST_TOKENS_FACTOR}, max_tokens_offset 1 to {_MOST_TOKENS_OFFSET}"
@@ -175,12 +181,12 @@ def opened_bundle(path: Path) -> Iterator[Bundle]:
         BundleError: see `load_bundle`.
     """
     bundle = _read_bundle(path)
-    altered: list[BundleError] = []
+    altered: list[BaseException] = []
 
     def check_weights() -> None:
         try:
             _check_file(bundle.weights_path, bundle.files[WEIGHTS])
-        except BundleError as error:
+        except BaseException as error:  # whatever it is: without a digest the weights are not used
             altered.append(error)
 
     checking = Thread(target=check_weights)

@@ -14,12 +14,18 @@ from typing import Annotated, Any, Literal, dataclass_transform
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from specmt.architecture import MOST_UNITS
+from specmt.bundle import MOST_LENGTH_PENALTY, MOST_TAU
 from specmt.errors import ConfigError, reason
 from specmt.machine import usable_cores
 from specmt.plain_yaml import KeyTwiceError, parse_yaml
+from specmt.settings import MOST_BEAM
 
-Positive = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1, strict=True)]
+Count = Annotated[int, Field(ge=0, strict=True)]
+Units = Annotated[int, Field(ge=1, le=MOST_UNITS, strict=True)]
+Flag = Annotated[bool, Field(strict=True)]
+LengthPenalty = Annotated[float, Field(ge=0, le=MOST_LENGTH_PENALTY)]
 Share = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Language = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
@@ -44,7 +50,7 @@ class CorpusConfig:
     """Pairs left out at the beginning of the file, as when another entry takes them for validation."""
     limit: Count = 0
     """Pairs taken, the first ones behind those; 0 takes all."""
-    swapped: bool = False
+    swapped: Flag = False
     """Whether the columns of a `.tsv` file are target and source."""
 
 
@@ -56,7 +62,7 @@ class SampleConfig:
     """Sentences, the first ones; 0 takes all."""
     repeat: Positive = 1
     """How often they stand in an epoch."""
-    references: bool = False
+    references: Flag = False
     """Take the corpus' own translations instead. A drafter learns from them what its verifier would not say."""
 
 
@@ -74,7 +80,7 @@ class DataConfig:
     """Where the corpora are; relative to the working directory."""
     train: Annotated[list[CorpusConfig], Field(min_length=1)]
     valid: Annotated[list[CorpusConfig], Field(min_length=1)]
-    max_tokens: Annotated[int, Field(ge=1, le=1000)] = 100
+    max_tokens: Annotated[int, Field(ge=1, le=1000, strict=True)] = 100
     """Longest side of a training pair, in tokens."""
     max_length_ratio: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.5
     """Longer side over shorter side of a training pair, in tokens."""
@@ -84,7 +90,7 @@ class DataConfig:
 class TokenizerConfig:
     """The joint SentencePiece model."""
 
-    vocabulary_size: Annotated[int, Field(ge=16, multiple_of=8)] = 8000
+    vocabulary_size: Annotated[int, Field(ge=16, multiple_of=8, strict=True)] = 8000
     """Pieces, special ones included; a multiple of 8."""
     character_coverage: Annotated[float, Field(ge=0.98, le=1)] = 0.99999
     """Share of the corpora's characters, counted as often as they stand there, that the pieces can spell: the rarest
@@ -122,9 +128,9 @@ class OptimizerConfig:
 class VerifierConfig:
     """The autoregressive Transformer: a plain fairseq `transformer`, pre-norm, embeddings shared."""
 
-    width: Annotated[int, Field(ge=4, multiple_of=2)] = 256
+    width: Annotated[int, Field(ge=4, le=MOST_UNITS, multiple_of=2, strict=True)] = 256
     """Units of a hidden state; even, as positions are sines and cosines."""
-    feed_forward_width: Positive = 1024
+    feed_forward_width: Units = 1024
     """Units between the two projections of a feed-forward sublayer."""
     heads: Positive = 4
     """Of attention; `width` is a multiple of them."""
@@ -139,10 +145,10 @@ class VerifierConfig:
 class RefinementConfig:
     """Further training of the verifier on its own beam output: its greedy output then comes close to beam search."""
 
-    beam: Annotated[int, Field(ge=2)] = 5
-    length_penalty: Annotated[float, Field(ge=0, le=10)] = 1.0
+    beam: Annotated[int, Field(ge=2, le=MOST_BEAM, strict=True)] = 5
+    length_penalty: LengthPenalty = 1.0
     """Exponent of the length by which a hypothesis' score is divided."""
-    nearest_reference: bool = False
+    nearest_reference: Flag = False
     """Learn the hypothesis of each beam that is nearest the reference (BLEU of its tokens), not the one with the best
     score."""
     reference_below: Annotated[float, Field(ge=0, le=100)] = 0.0
@@ -163,11 +169,11 @@ class RefinementConfig:
 class DistillationConfig:
     """Sequence-level distillation: the verifier's output over the training sources, from which the drafter learns."""
 
-    beam: Positive = 1
+    beam: Annotated[int, Field(ge=1, le=MOST_BEAM, strict=True)] = 1
     """1: greedy output, which strict decoding will ask for. More: what a beam search prefers to it."""
-    length_penalty: Annotated[float, Field(ge=0, le=10)] = 1.0
+    length_penalty: LengthPenalty = 1.0
     """Exponent of the length by which a hypothesis' score is divided."""
-    nearest_reference: bool = False
+    nearest_reference: Flag = False
     """Learn the hypothesis of each beam that is nearest the reference, not the one with the best score."""
     batch_size: Positive = 200
     """Sentences in flight."""
@@ -179,11 +185,11 @@ class DrafterConfig:
     """The mask-predict drafter over the verifier's encoder output and decoder states."""
 
     layers: Positive = 1
-    draft_length: Annotated[int, Field(ge=1, le=100)] = 10
+    draft_length: Annotated[int, Field(ge=1, le=100, strict=True)] = 10
     """`[MASK]` slots in training: the most that can be drafted."""
     bigram_rank: Positive = 64
     """Rank of the term that ties a slot's token to the one before it."""
-    vocabulary_size: Annotated[int, Field(ge=0, multiple_of=8)] = 0
+    vocabulary_size: Annotated[int, Field(ge=0, multiple_of=8, strict=True)] = 0
     """Most frequent tokens of the verifier's translations, the only ones that are drafted; 0: all tokens."""
     dropout: Share = 0.1
     label_smoothing: Share = 0.1
@@ -205,9 +211,9 @@ class ExportConfig:
 
     draft_length: Positive = 8
     beta: Positive = 3
-    tau: NotNegative = 1.0
+    tau: Annotated[float, Field(ge=0, le=MOST_TAU)] = 1.0
     """Nats."""
-    strict: bool = True
+    strict: Flag = True
     """Whether the pair decodes strictly unless asked otherwise; beta and tau are for relaxed decoding."""
 
 
@@ -217,11 +223,11 @@ class RuntimeConfig:
 
     threads: Positive = 2
     """Cores used; at most those that there are."""
-    bf16: bool = False
+    bf16: Flag = False
     """bfloat16 autocast: about twice as fast from width 256 up on processors that have it, slower below."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where networks are trained and translate for that; auto: a GPU if torch finds one."""
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
+    seed: Annotated[int, Field(ge=0, lt=2**31, strict=True)] = 1
 
     @property
     def cores(self) -> int:
@@ -298,6 +304,10 @@ def _contradictions(config: Config) -> Iterator[str]:
         yield "output: ~ stands for no folder here, and fairseq takes a - for an option: write it out, or ./ before it"
     if "${" in config.start_from:
         yield "start_from: fairseq puts variables in the place of ${ in a path"
+    paths = (config.output, config.start_from, data.folder, *(entry.path for entry in [*data.train, *data.valid]))
+    if any("\0" in path for path in paths):
+        yield "a path has a NUL, which no file's name can have"
+        return
     start, output = Path(config.start_from).resolve(), Path(config.output).resolve()
     if config.start_from and output in {start, *start.parents}:
         yield "start_from: must not be output, or in it: a run does not go on from itself"

@@ -18,13 +18,12 @@ import torch
 from torch import Tensor
 
 from specmt.errors import InputError, reason
+from specmt.tensors import LARGEST
 
 _NAME = re.compile(r"[\w.-]{1,200}")
 """Of a tensor."""
 _MOST_CHARACTERS = 100
 """Of a setting that is text."""
-_LARGEST = 1e6
-"""No network has larger weights: with such, what the layers compute is soon no number."""
 
 _DAMAGED = "not a file that torch wrote, or a damaged one"
 
@@ -185,8 +184,8 @@ class Tensors:
         if not tensor.is_floating_point():
             raise self._unexpected(f"{name} is of type {tensor.dtype}, expected floating point")
         tensor = tensor.float()
-        if not bool((tensor.abs() <= _LARGEST).all()):
-            raise self._unexpected(f"{name} holds what is no finite number, or one beyond {_LARGEST:,.0f}")
+        if not bool((tensor.abs() <= LARGEST).all()):
+            raise self._unexpected(f"{name} holds what is no finite number, or one beyond {LARGEST:,.0f}")
         return tensor
 
     def left(self) -> list[str]:

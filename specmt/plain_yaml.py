@@ -42,3 +42,5 @@ def parse_yaml(text: str) -> Any:  # noqa: ANN401  (whatever the text says)
         return yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None

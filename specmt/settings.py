@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from specmt.bundle import DecodingDefaults
+from specmt.bundle import MOST_LENGTH_PENALTY, MOST_TAU, DecodingDefaults
 from specmt.engines.base import AnyEngine
 from specmt.errors import UsageError
 
@@ -12,12 +12,8 @@ BATCH_SIZE = 32
 """Lines that are decoded at a time, unless another number is asked for."""
 _MOST_REPLAYED = 16_384
 """Positions of a pass of fixed shape: more gain nothing, and such a pass takes memory and cannot be interrupted."""
-_MOST_BEAM = 1000
+MOST_BEAM = 1000
 """Hypotheses of a sentence; more are of no use, and with so many a step takes half a second already."""
-_MOST_TAU = 1e6
-"""Nats, by which no two log-probabilities differ."""
-_MOST_LENGTH_PENALTY = 10
-"""Beyond, powers of lengths are no numbers any more; what is used lies between 0 and 2."""
 
 
 @dataclass(frozen=True)
@@ -103,13 +99,13 @@ class DecodingSettings:
             raise UsageError(f"--replay-window times --replay-group: at most {_MOST_REPLAYED:,} positions a pass")
         if min(self.beta, self.n_best) < 1:
             raise UsageError("--beta and --n-best are at least 1")
-        if not 1 <= self.beam <= _MOST_BEAM:
-            raise UsageError(f"--beam: {self.beam} is not from 1 to {_MOST_BEAM:,}")
-        if not 0 <= self.tau <= _MOST_TAU:
-            raise UsageError(f"--tau: {self.tau} is not from 0 to {_MOST_TAU:,.0f} nats")
+        if not 1 <= self.beam <= MOST_BEAM:
+            raise UsageError(f"--beam: {self.beam} is not from 1 to {MOST_BEAM:,}")
+        if not 0 <= self.tau <= MOST_TAU:
+            raise UsageError(f"--tau: {self.tau} is not from 0 to {MOST_TAU:,.0f} nats")
         if self.max_source_tokens is not None and self.max_source_tokens < 1:
             raise UsageError("--max-source-tokens is at least 1")
-        if not abs(self.length_penalty) <= _MOST_LENGTH_PENALTY:
+        if not abs(self.length_penalty) <= MOST_LENGTH_PENALTY:
             raise UsageError(
-                f"--length-penalty: {self.length_penalty} is not from -{_MOST_LENGTH_PENALTY} to {_MOST_LENGTH_PENALTY}"
+                f"--length-penalty: {self.length_penalty} is not from -{MOST_LENGTH_PENALTY} to {MOST_LENGTH_PENALTY}"
             )

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from pairs import BUNDLE_FILES, DEFAULTS, TINY, random_weights, write_tiny_bundle
+from safetensors.torch import load, save
 from torch import Tensor
 
 from specmt.bundle import load_bundle
@@ -183,11 +184,18 @@ def test_a_number_of_the_wrong_type_is_found(bundle: Path, key: str, field: str,
         ("architecture", "decoder_layers", 0),
         ("architecture", "drafter_layers", -1),
         ("architecture", "target_vocabulary_size", -8),
+        ("architecture", "feed_forward_width", 40_000),
+        ("architecture", "drafter_layers", 0),
+        ("architecture", "draft_length", 0),
+        ("architecture", "bigram_rank", 0),
         ("decoding", "draft_length", 0),
         ("decoding", "draft_length", 5),
         ("decoding", "beta", 0),
         ("decoding", "tau", -1.0),
         ("decoding", "tau", float("nan")),
+        ("decoding", "tau", 2e6),
+        ("decoding", "length_penalty", -20.0),
+        ("decoding", "length_penalty", float("nan")),
         ("decoding", "max_tokens_factor", -1.0),
         ("decoding", "max_tokens_factor", float("inf")),
         ("decoding", "max_tokens_factor", 1e308),
@@ -264,6 +272,19 @@ def test_a_tokenizer_that_is_none_is_named(bundle: Path, data: bytes) -> None:
 def test_weights_that_are_none_are_named(bundle: Path, data: bytes) -> None:
     replace(bundle, "model.safetensors", data)
     assert message(bundle).startswith("model.safetensors: ")
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf"), 1e7, -3e38])
+@pytest.mark.parametrize("name", ["verifier.decoder.layer_norm.bias", "embeddings.weight_scale"])
+def test_weights_that_no_network_has_are_named(bundle: Path, name: str, number: float) -> None:
+    tensors = load((bundle / "model.safetensors").read_bytes())
+    assert max(map(abs, tensors[name].tolist())) < 1e6
+    tensors[name][3] = 999_999
+    replace(bundle, "model.safetensors", save(tensors))
+    load_all(bundle)
+    tensors[name][3] = number
+    replace(bundle, "model.safetensors", save(tensors))
+    assert message(bundle) == f"model.safetensors: {name}: not all are numbers of at most 1,000,000"
 
 
 def test_weights_are_never_unpickled(bundle: Path, tmp_path: Path) -> None:
