@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 _BLOCK = 1 << 20
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 
 
 def file_digest(path: Path) -> str:
@@ -29,15 +32,40 @@ def write_json(path: Path, value: object) -> None:
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` (file or folder) that takes its place when the block ends without an exception."""
+    """A temporary path beside `path` (file or folder) that takes its place when the block ends without an exception.
+
+    Two cases are not atomic: a file that can be written but not replaced, as one that is mounted by itself, is
+    overwritten; and where the system cannot exchange two folders at once, whoever is killed between the two steps that
+    it takes then leaves the older one in a folder beside `path`.
+    """
     # A folder of its own, so that two programs that write the same path do not write the same temporary file.
     with TemporaryDirectory(dir=path.parent, prefix=f".{path.name[:32]}.") as folder:
         temporary, replaced = Path(folder) / path.name, Path(folder) / f"{path.name[:32]}.replaced"
         try:
             yield temporary
-            if temporary.is_dir() and path.is_dir():
-                path.replace(replaced)  # no system call replaces a folder that is not empty
-            temporary.replace(path)
+            if temporary.is_dir() and path.is_dir() and not path.is_symlink():
+                if _exchange(temporary, path):
+                    return
+                path.replace(replaced)
+            _replace(temporary, path)
         finally:
             if replaced.exists() and not path.exists():
                 replaced.replace(path)
+
+
+def _replace(temporary: Path, path: Path) -> None:
+    try:
+        temporary.replace(path)
+    except OSError:
+        if not (temporary.is_file() and path.is_file()):
+            raise
+        shutil.copyfile(temporary, path)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two paths change places at once, as Linux can in most file systems; whether they did."""
+    try:
+        exchange = ctypes.CDLL(None).renameat2
+    except (AttributeError, OSError):
+        return False
+    return int(exchange(_HERE, bytes(one.absolute()), _HERE, bytes(other.absolute()), _EXCHANGE)) == 0

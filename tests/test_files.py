@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import threading
 from pathlib import Path
 
 import pytest
 
+from specmt import files
 from specmt.files import atomic_path, file_digest, write_json
+
+
+@pytest.fixture
+def cannot_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system that cannot let two folders change places at once."""
+    monkeypatch.setattr(files, "_exchange", lambda one, other: False)
 
 
 class Interruption(BaseException):
@@ -54,6 +63,48 @@ def test_an_exception_leaves_no_file_where_there_was_none(tmp_path: Path) -> Non
     assert names(tmp_path) == []
 
 
+@pytest.mark.usefixtures("cannot_exchange")
+def test_a_folder_takes_the_place_of_a_folder_in_two_steps(tmp_path: Path) -> None:
+    test_a_folder_takes_the_place_of_a_folder(tmp_path)
+
+
+def test_there_is_a_folder_at_any_moment(tmp_path: Path) -> None:
+    path, missed, done = tmp_path / "model", 0, threading.Event()
+    path.mkdir()
+
+    def watch() -> None:
+        nonlocal missed
+        while not done.is_set():
+            missed += not path.is_dir()
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    for _ in range(200):
+        with atomic_path(path) as temporary:
+            temporary.mkdir()
+    done.set()
+    watching.join()
+    assert not missed
+
+
+def test_a_file_that_can_be_written_but_not_replaced_is_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that is mounted by itself, which is busy."""
+
+    def busy(*_: object) -> None:
+        raise OSError(errno.EBUSY, "busy")
+
+    path = tmp_path / "out.txt"
+    path.write_text("a longer old one")
+    inode = path.stat().st_ino
+    monkeypatch.setattr(Path, "replace", busy)
+    with atomic_path(path) as temporary:
+        temporary.write_text("new")
+    assert (path.read_text(), path.stat().st_ino) == ("new", inode)
+    assert names(tmp_path) == ["out.txt"]
+
+
 def test_a_folder_takes_the_place_of_a_folder(tmp_path: Path) -> None:
     path = tmp_path / "model"
     path.mkdir()
@@ -87,6 +138,7 @@ def test_a_block_that_writes_nothing_leaves_the_old_folder(tmp_path: Path) -> No
     assert names(path) == ["old"]
 
 
+@pytest.mark.usefixtures("cannot_exchange")
 def test_a_folder_that_cannot_take_its_place_leaves_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +168,7 @@ def test_a_file_does_not_take_the_place_of_a_folder(tmp_path: Path) -> None:
     assert names(tmp_path) == ["translations"]
 
 
+@pytest.mark.usefixtures("cannot_exchange")
 def test_a_folder_already_moved_away_is_moved_back_when_the_new_one_cannot_take_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
