@@ -214,15 +214,19 @@ class Product {
 
   Strip stored(int number) const { return {number, weights_ + number * strip_bytes(), halved_}; }
 
-  // A strip of which each weight has a byte. It stands until the thread asks for another.
+  // A strip of which each weight has a byte, if there is memory for it: a helper has nobody to tell that there is none.
+  // It stands until the thread asks for another.
   Strip laid_out(int number) const {
     const Strip strip = stored(number);
 #if defined(__AVX2__)
-    if (strip.halved) {
-      thread_local Buffer<int8_t> whole;
-      int8_t* to = whole.get(size_t(kOutputs) * depth_);
-      unfold(strip.weights, int(strip_bytes() / sizeof(Bytes)), sizeof(Bytes), to);
-      return {number, to, false};
+    try {
+      if (strip.halved) {
+        thread_local Buffer<int8_t> whole;
+        int8_t* to = whole.get(size_t(kOutputs) * depth_);
+        unfold(strip.weights, int(strip_bytes() / sizeof(Bytes)), sizeof(Bytes), to);
+        return {number, to, false};
+      }
+    } catch (const std::bad_alloc&) {
     }
 #endif
     return strip;
