@@ -38,10 +38,11 @@ from specmt.cli_options import OutputFormat  # noqa: E402
 from specmt.files import file_digest  # noqa: E402
 from specmt.forms import Form  # noqa: E402
 from specmt.inputs import text_parser  # noqa: E402
+from specmt.segmentation import Splitting  # noqa: E402
 from specmt.settings import DecodingSettings  # noqa: E402
 from specmt.streams import LineStream  # noqa: E402
 from specmt.translation import Translation  # noqa: E402
-from specmt.translator import Splitting, Translator  # noqa: E402
+from specmt.translator import Translator  # noqa: E402
 
 MODEL = ROOT / "specmt/models/de-en"
 SEPARATORS = "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e\x00\ufeff\u200b\u00ad\u202e\t\r\u00a0\u3000"
@@ -181,8 +182,8 @@ def fuzz_real(rng: random.Random, count: int, engine: str) -> None:
 
 
 def fuzz_bundles(rng: random.Random, count: int, model: Path, engine: str, resigned: bool) -> None:
-    """Damaged copies of a model."""
-    command = ("translate", "-q", "--engine", engine)
+    """Damaged copies of a model; what they give in JSON must be JSON."""
+    ways = ((), ("--format", "jsonl"), ("--format", "jsonl", "--strategy", "ar", "--beam", "3", "--n-best", "2"))
     outcomes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         for number in range(count):
@@ -193,10 +194,14 @@ def fuzz_bundles(rng: random.Random, count: int, model: Path, engine: str, resig
             damage(rng, copy / name)
             if resigned:
                 resign(copy, name)
-            run = specmt(*command, "-m", str(copy), stdin=b"Ein Hund schl\xc3\xa4ft.\n")
+            way = rng.choice(ways)
+            line = "Ein Hund schläft.\n".encode()
+            run = specmt("translate", "-q", "--engine", engine, *way, "-m", str(copy), stdin=line)
             lines = run.stderr.decode(errors="replace").splitlines()
             if lines and lines[0].endswith(": decoding with --strategy ar"):
                 lines = lines[1:]  # a converted model has no drafter
+            if way and run.returncode == 0:
+                json.loads(run.stdout, parse_constant=_no_constant)
             tidy = run.returncode == 0 or (run.returncode == 1 and len(lines) == 1 and "unexpected" not in lines[0])
             allowed = tidy if resigned else tidy and run.returncode == 1
             if not allowed:
@@ -209,6 +214,10 @@ def fuzz_bundles(rng: random.Random, count: int, model: Path, engine: str, resig
     print(f"{label}: {count} damaged copies: {dict(outcomes)}", flush=True)
     if outcomes["NOT TIDY"]:
         sys.exit(1)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
 
 
 def damage(rng: random.Random, path: Path) -> None:

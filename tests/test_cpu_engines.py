@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,11 +20,12 @@ from specmt.architecture import Architecture
 from specmt.bundle import GRAPHS
 from specmt.decoding import Greedy, Speculative
 from specmt.drafting import draft_and_verify, walk
+from specmt.engines import onnx_engine
 from specmt.engines.base import AnyEngine, FloatArray, IntArray, Rows, step
 from specmt.engines.native_engine import NativeEngine
 from specmt.engines.onnx_engine import OnnxEngine, _Tables
 from specmt.engines.torch_engine import TorchEngine
-from specmt.errors import EngineError
+from specmt.errors import BundleError, EngineError
 from specmt.exporting import write_cpu_files
 from specmt.positions import position_table
 from specmt.tensors import SOURCE_POSITIONS, TARGET_POSITIONS
@@ -278,11 +280,55 @@ def test_a_graph_that_cannot_be_loaded_is_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(raised.value)
 
 
+def test_another_graph_than_its_name_says_is_one_line(folder: Path, tmp_path: Path) -> None:
+    for name in ("encode.onnx", "model.safetensors"):
+        (tmp_path / name).symlink_to(folder / name)
+    (tmp_path / "draft.onnx").symlink_to(folder / "speculate.onnx")
+    (tmp_path / "verify.onnx").symlink_to(folder / "encode.onnx")
+    engine = OnnxEngine(ARCHITECTURE, tmp_path)
+    rows = engine.encode(sentences([3]))
+    with pytest.raises(BundleError, match=r"draft\.onnx: not the graph of this name; `specmt export .*` writes it"):
+        engine.draft(rows, np.array([EOS_ID]), 2)
+    with pytest.raises(BundleError, match=r"verify\.onnx: not the graph of this name"):
+        engine.verify(rows, np.array([[EOS_ID]]), beta=1)
+    (tmp_path / "draft.onnx").unlink()
+    (tmp_path / "draft.onnx").symlink_to(folder / "draft.onnx")
+    other = OnnxEngine(replace(ARCHITECTURE, width=2 * ARCHITECTURE.width), tmp_path)
+    with pytest.raises(BundleError, match=r"encode\.onnx: does not fit the weights \(") as raised:
+        other.encode(sentences([3]))
+    assert "\n" not in str(raised.value)
+
+
+def test_tables_grow_for_all_threads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread makes a short table while another makes a longer one, and ends last."""
+    tables, begun, go_on = _Tables(8, None), threading.Event(), threading.Event()
+
+    def slow(count: int, *rest: object) -> FloatArray:
+        if count < 1000:
+            begun.set()
+            go_on.wait(5)
+        return position_table(count, *rest)
+
+    monkeypatch.setattr(onnx_engine, "position_table", slow)
+    short = threading.Thread(target=tables.positions, args=(200,))
+    short.start()
+    assert begun.wait(20)
+    longer = threading.Thread(target=tables.positions, args=(600,))
+    longer.start()
+    longer.join(1)
+    go_on.set()
+    short.join()
+    longer.join()
+    assert len(tables.numbers) >= 600
+    assert len(tables.positions(1)) >= 600
+
+
 @pytest.mark.parametrize("engine", ["native_engine.NativeEngine", "onnx_engine.OnnxEngine"])
 def test_the_engine_needs_neither_torch_nor_onnx(folder: Path, engine: str) -> None:
     module, name = engine.split(".")
     script = f"""
 import sys
+import threading
 import numpy
 from pathlib import Path
 from specmt.architecture import Architecture

@@ -11,7 +11,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from specmt.engines.base import FloatArray
-from specmt.errors import EngineError
+from specmt.errors import BundleError, EngineError
 
 _OUT_OF_MEMORY = ("Failed to allocate memory", "bad_alloc", "bad allocation")
 """What ONNX Runtime says when it cannot have more."""
@@ -31,6 +31,7 @@ def cache_names(layer: int) -> tuple[str, str]:
 class LoadedGraph:
     """A loaded graph and the names of what goes in and comes out."""
 
+    path: Path
     session: onnxruntime.InferenceSession
     inputs: frozenset[str]
     outputs: frozenset[str]
@@ -54,7 +55,7 @@ class LoadedGraph:
         inputs, outputs = (
             frozenset(value.name for value in values()) for values in (session.get_inputs, session.get_outputs)
         )
-        return cls(session, inputs, outputs)
+        return cls(path, session, inputs, outputs)
 
 
 class Call:
@@ -86,18 +87,27 @@ class Call:
             for name, array in zip(names(layer), arrays[2 * layer : 2 * layer + 2], strict=True):
                 self.bind(name, array)
 
-    def run(self) -> None:
+    def run(self, *results: str) -> None:
         """Run the graph; results stand in the bound arrays until the next run.
 
+        Args:
+            results: some that it must have.
+
         Raises:
+            BundleError: another graph than this program writes for such weights.
             MemoryError: what lies between two nodes does not fit.
         """
+        path = self._graph.path
+        if not self._graph.outputs.issuperset(results):
+            raise BundleError(f"{path}: not the graph of this name; `specmt export {path.parent}` writes it")
         try:
             self._graph.session.run_with_iobinding(self._binding)
         except Exception as error:  # ONNX Runtime's own errors have no common class
             if any(sign in str(error) for sign in _OUT_OF_MEMORY):
                 raise MemoryError from None
-            raise
+            why = " ".join(str(error).split())
+            advice = f"`specmt export {path.parent}` writes it"
+            raise BundleError(f"{path}: does not fit the weights ({why}); {advice}") from None
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         """The array bound as `name`."""

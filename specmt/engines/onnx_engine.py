@@ -59,6 +59,7 @@ class _Tables:
     def __init__(self, width: int, learned: FloatArray | None) -> None:
         self._width = width
         self._learned = learned
+        self._growing = threading.Lock()
         self._positions = position_table(1, width, learned)
         self._limits = np.zeros((0, 0), dtype=np.float32)
         self.numbers = np.arange(len(self._positions))
@@ -67,9 +68,11 @@ class _Tables:
     def positions(self, count: int) -> FloatArray:
         """Embeddings of at least `count` positions, shape (positions, width)."""
         if len(self._positions) < count:
-            table = position_table(max(128, 2 * count), self._width, self._learned)
-            self.numbers = np.arange(len(table))  # first: another thread must not find fewer
-            self._positions = table
+            with self._growing:  # to what no other thread makes shorter
+                count = max(128, 2 * count, len(self._positions))
+                table = position_table(count, self._width, self._learned)
+                self.numbers = np.arange(len(table))  # first: another thread must not find fewer
+                self._positions = table
         return self._positions
 
     def limits(self, capacity: int) -> FloatArray:
@@ -135,7 +138,7 @@ class OnnxEngine:
         heads = self.architecture.heads_of_encoder
         call.bind("source_shape", np.array([longest, batch, heads, self.architecture.width // heads]))
         self._bind_source(call, memory.reshape(2 * self._layers, longest * batch, -1), limits)
-        call.run()
+        call.run(*(name for layer in range(self._layers) for name in memory_names(layer)))
         caches = np.zeros((2 * self._layers, _CAPACITY_STEP, batch, *self._head_shape), dtype=np.float32)
         return OnnxRows(memory, limits, caches, np.zeros(batch, dtype=np.int64))
 
@@ -144,14 +147,14 @@ class OnnxEngine:
         window = token_ids.shape[1]
         call = self._window_call("verify", rows, window, beta)
         call["token_ids"][:] = token_ids.T.ravel()
-        call.run()
+        call.run("candidate_ids", "log_probs")
         return _candidates(call, len(token_ids))
 
     def draft(self, rows: OnnxRows, last_ids: IntArray, draft_length: int) -> Lattice:
         """See `Engine.draft`."""
         call = self._window_call("draft", rows, draft_length + 1, beta=0)
         call["last_ids"][:] = last_ids
-        call.run()
+        call.run("ids", "scores", "transitions")
         shape = (draft_length, len(last_ids), *call["transitions"].shape[1:])
         ids, scores = (call[name].swapaxes(0, 1).copy() for name in ("ids", "scores"))
         return Lattice(ids, scores, call["transitions"].reshape(shape).swapaxes(0, 1).copy())
@@ -160,7 +163,7 @@ class OnnxEngine:
         """See `base.Fused`."""
         call = self._window_call("speculate", rows, draft_length + 1, beta)
         call["last_ids"][:] = last_ids
-        call.run()
+        call.run("draft", "candidate_ids", "log_probs")
         draft = call["draft"].reshape(draft_length, len(last_ids)).T.copy()
         return Speculation(draft, _candidates(call, len(last_ids)))
 
