@@ -22,7 +22,7 @@ from specmt.fairseq_backend import checkpoints, driver, replicas
 from specmt.files import write_json
 from specmt.loading import load_translator
 from specmt.machine import package_version
-from specmt.stages import Stage, exclusive, move_aside
+from specmt.stages import Digests, Stage, exclusive, move_aside
 from specmt.training_data import Encoded, TrainingData, shards_of
 from specmt.translator import Translator
 from specmt.tuning import counted_emission
@@ -91,11 +91,12 @@ class Pipeline(ABC):
         return self.bundle if only in {None, "evaluate"} else self.folder(str(only))
 
     def _complete(self, stage: Stage, restart: bool) -> None:
+        digests = Digests()
         for needed in stage.needs:
-            if not needed.is_done():
+            if not needed.is_done(digests):
                 why = f"which is not done, or what it read has changed since: run {needed.name} first, or all stages"
                 raise TrainingError(f"stage {stage.name} needs stage {needed.name}, {why}")
-        stage.complete(self.reporter.announce, restart)
+        stage.complete(self.reporter.announce, restart, digests)
 
     @property
     def bundle(self) -> Path:

@@ -2,7 +2,8 @@
 
 A stage's fingerprint covers the settings and files that it reads, and the fingerprints and outputs of the stages before
 it. It is written when the stage begins (so that half-made work is only ever resumed with the same inputs) and sealed
-with its outputs' digests when the stage ends. All writes are atomic: a run killed at any moment goes on where it stood.
+with its outputs' digests when the stage ends. A run that was killed, at whatever moment, goes on from the checkpoints
+or texts that the stage had finished, which are written atomically, or begins the stage anew.
 """
 
 from __future__ import annotations
@@ -29,6 +30,26 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """What a write fails with, naming no file, when a disk, a quota or a limit is full."""
 
 
+class Digests:
+    """SHA-256 of files, each of which is read once: several stages read the same corpora, which may be large."""
+
+    def __init__(self) -> None:
+        self._found: dict[Path, str] = {}
+
+    def of(self, path: Path) -> str:
+        """In hexadecimal.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        if path not in self._found:
+            try:
+                self._found[path] = file_digest(path)
+            except OSError as error:
+                raise InputError(f"{path}: {reason(error)}") from None
+        return self._found[path]
+
+
 @dataclass(frozen=True)
 class Stage:
     """One step of the pipeline.
@@ -47,21 +68,22 @@ class Stage:
     intact: Callable[[], bool] = lambda: True
     """Whether what stands beside the outputs, and belongs to them, is whole."""
 
-    def fingerprint(self) -> str:
+    def fingerprint(self, digests: Digests | None = None) -> str:
         """SHA-256 of everything that the stage's result depends on."""
+        digests = digests or Digests()
         settings = [
             asdict(part) if is_dataclass(part) and not isinstance(part, type) else part for part in self.settings
         ]
         described = {
             "settings": settings,
-            "inputs": [(path.name, _input_digest(path)) for path in self.inputs],
-            "needs": [(stage.fingerprint(), _read_seal(stage._seal).get("outputs")) for stage in self.needs],
+            "inputs": [(path.name, digests.of(path)) for path in self.inputs],
+            "needs": [(stage.fingerprint(digests), _read_seal(stage._seal).get("outputs")) for stage in self.needs],
         }
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
-    def is_done(self) -> bool:
+    def is_done(self, digests: Digests | None = None) -> bool:
         """Whether the stage has ended with the present inputs and its outputs are as it left them."""
-        return self._is_done(self.fingerprint())
+        return self._is_done(self.fingerprint(digests))
 
     def _is_done(self, fingerprint: str) -> bool:
         seal = _read_seal(self._seal)
@@ -72,17 +94,18 @@ class Stage:
             and self.intact()
         )
 
-    def complete(self, announce: Callable[[str], None], restart: bool = False) -> None:
+    def complete(self, announce: Callable[[str], None], restart: bool = False, digests: Digests | None = None) -> None:
         """Run the stage unless it is done. Work begun with other inputs is moved aside, not mixed and not deleted.
 
         Args:
             restart: move aside whatever stands, and begin anew.
+            digests: of files as they are now, if some were read already.
 
         Raises:
             TrainingError: the stage ended without its outputs, or there was no room for what it writes.
         """
         # Of the inputs as they are now: the result is theirs, should they change meanwhile.
-        fingerprint = self.fingerprint()
+        fingerprint = self.fingerprint(digests)
         if self._is_done(fingerprint) and not restart:
             announce(f"{self.name}: up to date")
             return
@@ -137,13 +160,6 @@ def move_aside(folder: Path) -> Path:
         number += 1
     folder.rename(aside)
     return aside
-
-
-def _input_digest(path: Path) -> str:
-    try:
-        return file_digest(path)
-    except OSError as error:
-        raise InputError(f"{path}: {reason(error)}") from None
 
 
 def _read_seal(path: Path) -> dict[str, Any]:

@@ -12,7 +12,8 @@ import pytest
 
 from specmt import stages
 from specmt.errors import SpecmtError, TrainingError
-from specmt.stages import Stage, changed_since, exclusive
+from specmt.files import file_digest
+from specmt.stages import Digests, Stage, changed_since, exclusive
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,22 @@ def test_a_stage_runs_once(bench: Bench) -> None:
     assert bench.complete(bench.stage("a")) == UP_TO_DATE
     assert bench.runs == ["a"]
     assert (bench.folder / "a" / "result.txt").read_text() == "a 1"
+
+
+def test_what_several_stages_read_is_read_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = bench.folder / "corpus"
+    corpus.write_text("one")
+    first = bench.stage("a", inputs=(corpus,))
+    second = bench.stage("b", (first,), inputs=(corpus,))
+    read: list[Path] = []
+    monkeypatch.setattr(stages, "file_digest", lambda path: read.append(path) or file_digest(path))
+    second.fingerprint()
+    assert read == [corpus]
+    digests = Digests()
+    before = first.fingerprint(digests)
+    corpus.write_text("two")
+    assert first.fingerprint(digests) == before
+    assert first.fingerprint() != before
 
 
 def test_is_done_says_so_only_after_the_end(bench: Bench) -> None:
