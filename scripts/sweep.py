@@ -29,8 +29,9 @@ from significance import compare
 from specmt.corpus import Pair
 from specmt.drafting import walk
 from specmt.engines.base import AnyEngine, Candidates, IntArray, Rows, Speculation
-from specmt.evaluation import Output, scores
+from specmt.evaluation import Output
 from specmt.loading import load_translator
+from specmt.scoring import scores
 from specmt.settings import DecodingSettings
 from specmt.translation import Translation
 from specmt.translator import Translator

@@ -24,6 +24,7 @@ from specmt.decoding import Iteration, ReplayCounts
 from specmt.engines.base import IntArray
 from specmt.errors import InputError, UsageError
 from specmt.machine import cpu_model, usable_cores
+from specmt.scoring import Scores, scores
 from specmt.settings import DecodingSettings
 from specmt.translation import Translation
 from specmt.translator import Translator
@@ -72,7 +73,7 @@ class StrategyResult:
     strategy: str
     settings: DecodingSettings
     bleu: float
-    """0–100, cased, 13a tokens."""
+    """0–100, cased; of 13a's tokens, unless the language has no blanks between words."""
     bleu_signature: str
     chrf: float
     """0–100."""
@@ -174,7 +175,15 @@ def evaluate(
         latencies = {name: [_time_singly(translator, sentences, settings)] for name, settings in chosen.items()}
         report("measured latency at batch size 1")
     results = [
-        _result(name, settings, outputs, timings, latencies[name], references) for name, settings in chosen.items()
+        _result(
+            name,
+            settings,
+            outputs,
+            timings,
+            latencies[name],
+            scores(outputs[name].texts, references, translator.target_language),
+        )
+        for name, settings in chosen.items()
     ]
     return Evaluation(_machine(translator, threads), len(sources), batch_size, repeats, tuple(results))
 
@@ -314,7 +323,7 @@ def _result(
     outputs: Mapping[str, Output],
     timings: Mapping[str, Sequence[_Timing]],
     latencies: Sequence[_Timing],
-    references: Sequence[str],
+    quality: Scores,
 ) -> StrategyResult:
     output, baseline = outputs[name], outputs[BASELINE]
     seconds = [timing.seconds for timing in timings[name]]
@@ -325,7 +334,7 @@ def _result(
     return StrategyResult(
         strategy=name,
         settings=settings,
-        **asdict(scores(output.texts, references)),
+        **asdict(quality),
         seconds=median(seconds),
         seconds_min=min(seconds),
         seconds_max=max(seconds),
@@ -342,27 +351,6 @@ def _result(
         identical_to_ar=sum(same) / len(same),
         replay=output.replay,
     )
-
-
-@dataclass(frozen=True)
-class Scores:
-    """BLEU and chrF, 0–100, with sacrebleu's signatures."""
-
-    bleu: float
-    bleu_signature: str
-    chrf: float
-    chrf_signature: str
-
-
-def scores(texts: Sequence[str], references: Sequence[str]) -> Scores:
-    """Compare texts with a reference each: cased, 13a tokens."""
-    from sacrebleu.metrics.bleu import BLEU
-    from sacrebleu.metrics.chrf import CHRF
-
-    bleu, chrf = BLEU(tokenize="13a", lowercase=False), CHRF()
-    bleu_score = bleu.corpus_score(texts, [references]).score
-    chrf_score = chrf.corpus_score(texts, [references]).score
-    return Scores(bleu_score, str(bleu.get_signature()), chrf_score, str(chrf.get_signature()))
 
 
 def _latency(milliseconds: Sequence[float]) -> Latency:

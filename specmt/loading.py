@@ -12,7 +12,9 @@ from specmt.engines import native_library
 from specmt.engines.base import AnyEngine
 from specmt.engines.names import EngineName, Precision
 from specmt.errors import EngineError, UsageError
-from specmt.translator import Limits, Splitting, Translator
+from specmt.segmentation import Splitting
+from specmt.sentences import usual_code
+from specmt.translator import Limits, Translator
 
 if TYPE_CHECKING:
     from specmt.alignment import Aligner
@@ -77,7 +79,7 @@ def _load(bundle: Bundle, device: str, precision: str, threads: int, engine: str
     on_one_core = engine != "torch"
     if on_one_core and precision != "fp32":
         raise UsageError(f"--precision {precision}: the {engine} engine has 8-bit integers; leave out one of both")
-    return Translator(
+    translator = Translator(
         _cpu_engine(bundle, device, engine, threads)
         if on_one_core
         else _torch_engine(bundle, device, precision, threads),
@@ -85,10 +87,12 @@ def _load(bundle: Bundle, device: str, precision: str, threads: int, engine: str
         bundle.decoding,
         threads if on_one_core else 1,
         bundle.digest,
-        splitting=Splitting(bundle.source_language, bundle.max_source_tokens),
+        splitting=Splitting(usual_code(bundle.source_language), bundle.max_source_tokens),
         aligner=partial(_aligner, bundle),
         limits=Limits(bundle.architecture.max_source_tokens, bundle.architecture.max_target_tokens),
     )
+    translator.target_language = usual_code(bundle.target_language)
+    return translator
 
 
 def _aligner(bundle: Bundle) -> Aligner:

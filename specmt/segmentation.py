@@ -24,6 +24,14 @@ _FRONT = re.compile(r"(?:[\u200b-\u200f\ufeff]*\s)*")
 
 
 @dataclass(frozen=True)
+class Splitting:
+    """What splitting needs to know of a pair: the source language (ISO 639-1), and the tokens it was trained on."""
+
+    language: str
+    max_source_tokens: int
+
+
+@dataclass(frozen=True)
 class Segment:
     """A part of a line, decoded as one sentence. `glue` stood between it and the next one."""
 

@@ -43,6 +43,49 @@ _SHORTENED = re.compile(r"\b(?:Jan|Feb|Mrz|Apr|Aug|Sept?|Okt|Nov|Dez|Jhd?|Aufl|S
 """What ends one at times."""
 
 
+_TWO_LETTERS = {
+    "ara": "ar",
+    "ces": "cs",
+    "cze": "cs",
+    "dan": "da",
+    "deu": "de",
+    "dut": "nl",
+    "ell": "el",
+    "eng": "en",
+    "fin": "fi",
+    "fra": "fr",
+    "fre": "fr",
+    "ger": "de",
+    "gre": "el",
+    "heb": "he",
+    "hin": "hi",
+    "hun": "hu",
+    "ita": "it",
+    "jpn": "ja",
+    "kor": "ko",
+    "nld": "nl",
+    "nor": "no",
+    "pol": "pl",
+    "por": "pt",
+    "ron": "ro",
+    "rum": "ro",
+    "rus": "ru",
+    "spa": "es",
+    "swe": "sv",
+    "tur": "tr",
+    "ukr": "uk",
+    "zho": "zh",
+    "chi": "zh",
+}
+"""ISO 639-1 of languages that are often called by three letters."""
+
+
+def usual_code(language: str) -> str:
+    """A language as ISO 639-1 calls it, if it does: `de` for `de_DE`, `DE` and `deu`."""
+    code = re.split(r"[-_.]", language.lower())[0]
+    return _TWO_LETTERS.get(code, code)
+
+
 def sentences_of(language: str, text: str) -> list[str]:
     """The sentences of a text, which together are the text.
 

@@ -19,7 +19,7 @@ from specmt.guards import repeats
 from specmt.inputs import InputLine, is_text
 from specmt.line_alignment import LineAligner
 from specmt.plans import plan_of
-from specmt.segmentation import Segment, Segmenter, whole
+from specmt.segmentation import Segment, Segmenter, Splitting, whole
 from specmt.settings import BATCH_SIZE, DecodingSettings
 from specmt.streams import LineStream
 from specmt.translation import Alternative, Translation
@@ -41,14 +41,6 @@ def look_ahead(batch_size: int) -> int:
 
 
 @dataclass(frozen=True)
-class Splitting:
-    """What splitting needs to know of a pair: the source language (ISO 639-1), and the tokens it was trained on."""
-
-    language: str
-    max_source_tokens: int
-
-
-@dataclass(frozen=True)
 class Limits:
     """The most tokens that a model has positions for; None: any number."""
 
@@ -60,6 +52,9 @@ class Limits:
 
 class Translator:
     """A loaded pair of models with its vocabulary."""
+
+    target_language = ""
+    """ISO 639-1, where it is known: how words are told apart when translations are scored."""
 
     def __init__(
         self,
@@ -205,7 +200,10 @@ class Translator:
         results: queue.SimpleQueue[Result[list[Hypothesis]]] = queue.SimpleQueue()
 
         def open_line(index: int, line: InputLine) -> Sequence[Request]:
-            requests = board.open(index, wrapping.enter(index, _checked_line(index, line, settings)))
+            try:
+                requests = board.open(index, wrapping.enter(index, _checked_line(index, line, settings)))
+            except InputError as error:
+                raise InputError(f"{lines.name}: {error}") from None
             if not requests:
                 results.put(Result([]))  # nothing to decode, but perhaps to be written at once
             return requests

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
@@ -163,10 +164,14 @@ def tune(
     emission: Emission,
     rounds: int,
     clock: Clock = time.perf_counter,
+    workers: int = 1,
 ) -> Tuning:
     """Time `ar` and every draft length whose emission is known, in turn, over some of the requests.
 
     Then the fastest length and `ar` with more and more rows in flight, until `ar` is faster.
+
+    Args:
+        workers: that decode so many rows each at a time, as a stream's sentences are; a row alone has all cores.
     """
     requests = evenly_spread(requests, TIMED_SENTENCES)
     longest = min(engine.max_draft_length, len(emission.by_draft_length))
@@ -187,15 +192,24 @@ def tune(
     found = Tuning(timings, seconds[0], emission, rows=0)
     if found.best.token_seconds > found.ar_token_seconds:
         return found
-    return replace(found, rows=_most_rows(engine, requests, strategies[found.best.draft_length], rounds, clock))
+
+    def seconds_of(batch: Sequence[Request], strategy: Strategy) -> float:
+        return _together(engine, batch, strategy, clock, workers)
+
+    return replace(found, rows=_most_rows(seconds_of, requests, strategies[found.best.draft_length], rounds))
 
 
-def _most_rows(engine: AnyEngine, requests: Sequence[Request], strategy: Strategy, rounds: int, clock: Clock) -> int:
+def _most_rows(
+    seconds_of: Callable[[Sequence[Request], Strategy], float],
+    requests: Sequence[Request],
+    strategy: Strategy,
+    rounds: int,
+) -> int:
     """The most rows in flight, of `ROWS` or one, with which `strategy` is not slower than plain steps."""
     most = 1
     for rows in ROWS:
         batch = [replace(requests[place % len(requests)], index=place) for place in range(rows)]
-        runs = [[_together(engine, batch, way, clock) for way in (Greedy(), strategy)] for _ in range(rounds)]
+        runs = [[seconds_of(batch, way) for way in (Greedy(), strategy)] for _ in range(rounds)]
         plain, speculative = (median(seconds) for seconds in zip(*runs, strict=True))
         if speculative > plain:
             break
@@ -203,15 +217,22 @@ def _most_rows(engine: AnyEngine, requests: Sequence[Request], strategy: Strateg
     return most
 
 
-def _together(engine: AnyEngine, requests: Sequence[Request], strategy: Strategy, clock: Clock) -> float:
-    """Seconds of decoding sentences in one flight, encoding left out."""
-    flight = Flight(engine)
-    flight.admit(requests)
-    begun = clock()
-    while flight.hypotheses:
-        strategy.advance(flight)
-        flight.land()
-    return clock() - begun
+def _together(engine: AnyEngine, requests: Sequence[Request], strategy: Strategy, clock: Clock, workers: int) -> float:
+    """Seconds of decoding sentences in one flight, by each worker in one of its own; encoding left out."""
+
+    def land(flight: Flight) -> None:
+        while flight.hypotheses:
+            strategy.advance(flight)
+            flight.land()
+
+    flights = [Flight(engine) for _ in range(workers)]
+    for flight in flights:
+        flight.admit(requests)
+    with ThreadPoolExecutor(workers) as pool:
+        begun = clock()
+        for _ in pool.map(land, flights):
+            pass
+        return clock() - begun
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,11 @@ from specmt.decoding import Request
 from specmt.engines.base import Candidates, IntArray
 from specmt.errors import InputError
 from specmt.inputs import InputLine, text_parser
+from specmt.segmentation import Splitting
 from specmt.settings import DecodingSettings
 from specmt.streams import LineStream
 from specmt.translation import Translation
-from specmt.translator import Splitting, Translator
+from specmt.translator import Translator
 
 SPEC = DecodingSettings.from_defaults(DEFAULTS)
 AR = replace(SPEC, strategy="ar")

@@ -12,8 +12,9 @@ from scripted import DEFAULTS, SENTENCES, ScriptedEngine, tiny_vocabulary
 
 from specmt.alignment import Aligner, _word_of_each
 from specmt.errors import UsageError
+from specmt.segmentation import Splitting
 from specmt.settings import DecodingSettings
-from specmt.translator import Splitting, Translator
+from specmt.translator import Translator
 from specmt.vocabulary import EOS_ID
 
 DEEP = replace(TINY, encoder_layers=2, decoder_layers=3)

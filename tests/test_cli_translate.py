@@ -233,7 +233,7 @@ def test_a_line_that_is_too_long_is_split_or_named() -> None:
     assert json.loads(split.stdout)["segments"] > 2
     whole = tried("translate", "--no-split", stdin=b"Ein Hund.\n" + line)
     assert whole.stdout.count(b"\n") == 1
-    assert "line 2: " in failed(whole, 1) and "--no-split" in whole.stderr.decode()
+    assert "standard input: line 2: " in failed(whole, 1) and "--no-split" in whole.stderr.decode()
     element = b"Ein Hund.\n<b>" + line + b"</b>"
     assert "line 2: " in failed(tried("translate", "--no-split", stdin=element), 1)
 

@@ -25,8 +25,9 @@ from scripted import (
 
 from specmt.errors import InputError, UsageError
 from specmt.evaluation import Output, StrategyResult, evaluate, strategy_settings
+from specmt.segmentation import Splitting
 from specmt.settings import DecodingSettings
-from specmt.translator import Splitting, Translator
+from specmt.translator import Translator
 
 SPEC = DecodingSettings.from_defaults(DEFAULTS)
 AR = replace(SPEC, strategy="ar")

@@ -84,9 +84,9 @@ def test_the_timed_span_holds_encoding_and_decoding_of_every_line_once(clock: Cl
 def test_scoring_is_outside_the_timed_span(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = evaluation.scores
 
-    def slow_scores(outputs: list[str], references: list[str]) -> evaluation.Scores:
+    def slow_scores(outputs: list[str], references: list[str], language: str) -> evaluation.Scores:
         clock.work(1e6)
-        return scores(outputs, references)
+        return scores(outputs, references, language)
 
     monkeypatch.setattr(evaluation, "scores", slow_scores)
     results = evaluate_timed(clock, SENTENCES, "ar", "spec", repeats=2)[0].results

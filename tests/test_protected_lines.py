@@ -18,10 +18,10 @@ from specmt.guards import LineWarning
 from specmt.inputs import jsonl_parser
 from specmt.line_alignment import LineAligner
 from specmt.protection.protection import Protection
-from specmt.segmentation import Segment
+from specmt.segmentation import Segment, Splitting
 from specmt.settings import DecodingSettings
 from specmt.translation import Alternative, Translation
-from specmt.translator import Splitting, Translator
+from specmt.translator import Translator
 from specmt.vocabulary import Vocabulary
 from specmt.wrapping import Run, Wrapper
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scripted import SENTENCES, tiny_vocabulary
 
 from specmt.segmentation import Segment, Segmenter, whole
+from specmt.sentences import usual_code
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
 german = st.lists(
@@ -81,6 +82,14 @@ def test_splitting_a_segment_again_changes_nothing(line: str) -> None:
 )
 def test_sentences_end_where_a_reader_ends_them(line: str, expected: list[str]) -> None:
     assert split(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [("de", "de"), ("de_DE", "de"), ("DE", "de"), ("deu", "de"), ("zh-Hant", "zh"), ("gsw", "gsw"), ("", "")],
+)
+def test_a_language_has_one_name_however_it_is_called(language: str, code: str) -> None:
+    assert usual_code(language) == code
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,10 @@ from scripted import (
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import InputError, UsageError
 from specmt.guards import LineWarning
+from specmt.segmentation import Splitting
 from specmt.settings import DecodingSettings
 from specmt.translation import Translation
-from specmt.translator import LOOK_AHEAD, Limits, Splitting, Translator, look_ahead
+from specmt.translator import LOOK_AHEAD, Limits, Translator, look_ahead
 from specmt.vocabulary import EOS_ID
 
 SPEC = replace(DecodingSettings.from_defaults(DEFAULTS), guards=False)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,9 @@ from specmt.cli import app
 from specmt.dictionaries import Dictionary, FairseqVocabulary, Segmentation
 from specmt.engines.base import AnyEngine, Candidates, IntArray, Lattice, Speculation
 from specmt.errors import InputError
+from specmt.segmentation import Splitting
 from specmt.settings import DecodingSettings
-from specmt.translator import Limits, Splitting, Translator
+from specmt.translator import Limits, Translator
 from specmt.tuned import Tuned
 from specmt.tuning import (
     Emission,
@@ -110,6 +112,24 @@ def test_the_draft_length_with_the_least_time_a_token_is_chosen(
 def test_speculation_is_used_up_to_as_many_rows_as_it_is_faster_with(row_slot_seconds: float, rows: int) -> None:
     found = tuned_for(TimedEngine(always_right, row_slot_seconds=row_slot_seconds), emission_of(2.0))
     assert found.rows == rows
+
+
+def test_rows_are_counted_while_all_workers_decode_as_in_a_stream() -> None:
+    @dataclass
+    class Meeting(TimedEngine):
+        """A pass over several rows waits for another worker's."""
+
+        barrier: threading.Barrier = field(default_factory=lambda: threading.Barrier(2, timeout=20))
+
+        def verify(self, rows: ScriptedRows, token_ids: IntArray, beta: int) -> Candidates:
+            if len(token_ids) > 1:
+                self.barrier.wait()
+            return super().verify(rows, token_ids, beta)
+
+    engine = Meeting(always_right)
+    requests = requests_of(scripted_translator(engine), SENTENCES)
+    found = tune(engine, requests, emission_of(2.0), rounds=1, clock=lambda: engine.now, workers=2)
+    assert found.rows == 64
 
 
 def test_draft_lengths_whose_emission_is_unknown_are_not_timed() -> None:

@@ -55,7 +55,8 @@ def tune(
         raise InputError(f"{bundle}: has no drafter: there is no draft length to tune")
     lines = _lines(model, source)
     requests = tuning.requests_of(translator, lines) if lines is not None else tuning.made_up_requests(translator)
-    found = tuning.tune(translator.engine, requests, _emission(translator, model, source, lines), rounds)
+    emission = _emission(translator, model, source, lines)
+    found = tuning.tune(translator.engine, requests, emission, rounds, workers=translator.workers)
     key = tuned.Key.here(translator)
     try:
         path = tuned.store(key, tuned.Tuned(found.best.draft_length, found.rows))
@@ -73,9 +74,10 @@ def tune(
 
 def _lines(bundle: Bundle, source: Path | None) -> list[str] | None:
     from specmt.corpus import read_lines
+    from specmt.sentences import usual_code
     from specmt.tuning import sample_lines
 
-    return read_lines(source) if source else sample_lines(bundle.source_language)
+    return read_lines(source) if source else sample_lines(usual_code(bundle.source_language))
 
 
 def _emission(translator: Translator, bundle: Bundle, source: Path | None, lines: list[str] | None) -> Emission:
