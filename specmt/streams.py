@@ -15,6 +15,8 @@ _CHUNK = 1 << 16
 """Bytes asked for at a time."""
 _READ_AHEAD = 1 << 22
 """Bytes that may wait in memory, one line more or less."""
+_LONGEST_LINE = 1 << 26
+"""Bytes. A longer one is no text, and would fill the memory."""
 _BESIDE_LINE = 64
 """Bytes that a line takes in memory beside its own, about."""
 
@@ -142,12 +144,17 @@ class LineStream(Generic[T]):
 def _lines(stream: ByteStream) -> Iterator[bytes]:
     """Lines with their ends; the last may have none."""
     begun: list[bytes] = []
+    size, number = 0, 1
     while data := _next_bytes(stream):
         first, *rest = data.split(b"\n")
         begun.append(first)
+        size += len(first)
+        if size > _LONGEST_LINE:
+            raise ValueError(f"line {number} has more than {_LONGEST_LINE >> 20} MiB")
         for part in rest:
             yield b"".join(begun) + b"\n"
             begun = [part]
+            size, number = len(part), number + 1
     last = b"".join(begun)
     if last:
         yield last

@@ -171,6 +171,16 @@ def test_a_stream_that_cannot_be_read_is_an_error_that_names_it_after_the_lines_
         stream.check()
 
 
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_a_line_without_end_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch, end: bytes) -> None:
+    monkeypatch.setattr(streams, "_LONGEST_LINE", 1 << 20)
+    longest = b"x" * (1 << 20)
+    stream = LineStream(io.BytesIO(longest + b"\n" + longest + b"x" + end), "input", raw)
+    assert lines_of(stream) == [longest + b"\n"]
+    with pytest.raises(InputError, match=r"^input: cannot be read: line 2 has more than 1 MiB$"):
+        stream.check()
+
+
 @pytest.mark.parametrize(("count", "skipped", "left"), [(0, 0, 3), (2, 2, 1), (3, 3, 0), (9, 3, 0)])
 def test_what_is_skipped_is_not_parsed(count: int, skipped: int, left: int) -> None:
     numbers: list[int] = []
