@@ -2,8 +2,8 @@
 
     python scripts/check_strict.py FILE... [--model DIR] [--engine E] [--batch-sizes 1,32] [--draft-lengths 8]
 
-Prints one row for each file, batch size and draft length: how many lines differ from `ar` greedy of the same engine at
-batch size 1. Exits with 1 if any does. Of a drafter that drafts less, its longest is taken.
+Prints one row for each file, batch size and draft length: how many lines differ, in text or tokens, from `ar` greedy of
+the same engine at batch size 1. Exits with 1 if any does. Of a drafter that drafts less, its longest is taken.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from specmt.settings import DecodingSettings
 from specmt.translator import Translator
 
 
-def translations(translator: Translator, lines: list[str], settings: DecodingSettings, batch_size: int) -> list[str]:
-    """The text of each line's translation."""
-    return [translation.text for translation in translator.translate(lines, settings, batch_size)]
+def translations(
+    translator: Translator, lines: list[str], settings: DecodingSettings, batch_size: int
+) -> list[tuple[str, tuple[int, ...]]]:
+    """Of each line's translation text and tokens."""
+    return [(translation.text, translation.ids) for translation in translator.translate(lines, settings, batch_size)]
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Bring the corpora of the real models into one folder, each file checked.
+"""Bring the corpora of the real models into one folder, each file checked as it comes.
 
     python scripts/fetch_corpora.py --from FOLDER     copies from a folder that has the project's own files
     python scripts/fetch_corpora.py                   downloads what is public
@@ -8,7 +8,8 @@ Either way the folder (default: the repository's ``data/corpora``) then holds, f
 
 What is known about the bytes, and what is not:
 
-- ``--from`` accepts a file only if its SHA-256 stands in ``SHA256`` below.
+- ``--from`` accepts a file only if its SHA-256 stands in ``SHA256`` below. Without it, a corpus whose files are there
+  is not looked at again: delete them to have them anew.
 - Multi30k comes from the repository of its authors. The MD5 sums are those with which torchtext checked the same
   files. newstest2021 comes through sacrebleu, which checks its archive.
 - Of the Tatoeba archive at OPUS the authors of this script know no published checksum. The first download writes its
