@@ -66,7 +66,7 @@ def test_a_shipped_configuration_loads_under_its_own_name(shipped: Path) -> None
 
 
 def test_there_are_shipped_configurations() -> None:
-    assert {path.name for path in SHIPPED} >= {"bundled-de-en.yaml", "multi30k-de-en.yaml", "tiny-smoke.yaml"}
+    assert {path.name for path in SHIPPED} >= {"first-de-en.yaml", "multi30k-de-en.yaml", "tiny-smoke.yaml"}
 
 
 @pytest.mark.parametrize("number", ["1e-3", "0.001", "1.0e-3"])
