@@ -1,10 +1,11 @@
 """Which source word a target word comes from: the verifier's cross-attention over a finished translation.
 
-A forced-decoding pass of the verifier in float32 and numpy, a sentence at a time, whatever engine translated: so an
-alignment depends on the two texts alone, the graphs of the CPU engine need no further output, and who asks for no
-alignment pays nothing. A token's source is where the heads of the last decoder layer but one look, on average, when
-they predict the token (Garg et al., "Jointly Learning to Align and Translate with Transformer Models", EMNLP 2019,
-arXiv 1909.02074). On the bundled pair, the position that has read the token tells much less (docs/reliability.md).
+A forced-decoding pass of the verifier, a sentence at a time, when the translation is finished: so an alignment depends
+on the two texts alone, and who asks for none pays nothing. The native engine runs it itself (`base.Attending`); for the
+others it is computed here, in float32 and numpy, which takes several times as long. A token's source is where the heads
+of the last decoder layer but one look, on average, when they predict the token (Garg et al., "Jointly Learning to Align
+and Translate with Transformer Models", EMNLP 2019, arXiv 1909.02074). On the bundled pair, the position that has read
+the token tells much less (docs/reliability.md).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from specmt.architecture import Architecture
-from specmt.engines.base import FloatArray, IntArray
+from specmt.engines.base import Attending, FloatArray, IntArray
 from specmt.positions import position_table
 from specmt.tensors import SOURCE_POSITIONS, TARGET_POSITIONS
 from specmt.vocabulary import EOS_ID, Vocabulary
@@ -38,10 +39,21 @@ def can_align(architecture: Architecture) -> bool:
 class Aligner:
     """Aligns sentences with the verifier of a pair."""
 
-    def __init__(self, architecture: Architecture, load_weights: Callable[[], Mapping[str, FloatArray]]) -> None:
-        """`load_weights`: gives a bundle's weights in float32 when they are needed; `can_align` says of which."""
+    def __init__(
+        self,
+        architecture: Architecture,
+        load_weights: Callable[[], Mapping[str, FloatArray]],
+        attending: Attending | None = None,
+    ) -> None:
+        """Align with a pair's verifier.
+
+        Args:
+            load_weights: gives a bundle's weights in float32 when they are needed; `can_align` says of which.
+            attending: an engine's own way, in which no weights are needed.
+        """
         self._architecture = architecture
         self._load_weights = load_weights
+        self._attending = attending
         self._layer = max(architecture.decoder_layers - 2, 0)
 
     @cached_property
@@ -66,8 +78,10 @@ class Aligner:
         Args:
             source_ids, target_ids: with end-of-sentence.
         """
-        memory = self._encoder(source_ids)
         read = [EOS_ID, *target_ids[:-1]]
+        if self._attending is not None:
+            return self._attending(source_ids, read, self._layer)
+        memory = self._encoder(source_ids)
         x = self._embedded(read, TARGET_POSITIONS)
         hidden = np.triu(np.full((len(read), len(read)), -np.inf, dtype=np.float32), k=1)
         for index in range(self._layer + 1):

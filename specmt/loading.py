@@ -88,20 +88,20 @@ def _load(bundle: Bundle, device: str, precision: str, threads: int, engine: str
         threads if on_one_core else 1,
         bundle.digest,
         splitting=Splitting(usual_code(bundle.source_language), bundle.max_source_tokens),
-        aligner=partial(_aligner, bundle),
+        aligner=lambda: _aligner(bundle, translator.engine),
         limits=Limits(bundle.architecture.max_source_tokens, bundle.architecture.max_target_tokens),
     )
     translator.target_language = usual_code(bundle.target_language)
     return translator
 
 
-def _aligner(bundle: Bundle) -> Aligner:
+def _aligner(bundle: Bundle, engine: AnyEngine) -> Aligner:
     from specmt.alignment import Aligner, can_align
     from specmt.weights import load_weights
 
     if not bundle.has_own_tokenizer or not can_align(bundle.architecture):
         raise UsageError(f"--alignment: {bundle.path} is a converted model; only pairs that specmt trained are aligned")
-    return Aligner(bundle.architecture, partial(load_weights, bundle))
+    return Aligner(bundle.architecture, partial(load_weights, bundle), getattr(engine, "attention", None))
 
 
 def _cpu_engine(bundle: Bundle, device: str, engine: str, threads: int) -> AnyEngine:

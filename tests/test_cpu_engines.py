@@ -16,6 +16,7 @@ from cpu_pair import ARCHITECTURE, FOREIGN, MARIAN, decoded, random_weights, rea
 from numpy.typing import NDArray
 from processors import skip_where_onnx_saturates
 
+from specmt.alignment import Aligner
 from specmt.architecture import Architecture
 from specmt.bundle import GRAPHS
 from specmt.decoding import Greedy, Speculative
@@ -237,6 +238,19 @@ def test_log_probabilities_are_close_to_the_reference_engines(pair: Pair) -> Non
     gaps, agreements = reference_gap(pair, sentences([4, 8, 15, 23, 42]), steps=20)
     assert gaps.max() < TOLERANCE
     assert agreements.mean() > 0.95
+
+
+def test_attention_to_the_source_is_nearly_the_reference_s(folder: Path) -> None:
+    engine = NativeEngine(ARCHITECTURE, folder)
+    reference = Aligner(ARCHITECTURE, lambda: dequantised(read_stored(folder / "model.safetensors", ARCHITECTURE)))
+    own = Aligner(ARCHITECTURE, dict, engine.attention)
+    for source, target in zip(sentences([4, 17, 1, 42]), sentences([9, 16, 3, 40], seed=5), strict=True):
+        expected, found = reference.attention(source, target), own.attention(source, target)
+        assert found.shape == expected.shape == (len(target), len(source))
+        np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-5)
+        unlike_uniform = np.abs(expected - 1 / len(source)).mean()
+        assert np.abs(found - expected).mean() < 0.1 * unlike_uniform
+    assert (own.attention(source, target) == found).all()
 
 
 def test_drafts_are_mostly_the_reference_engines(pair: Pair) -> None:

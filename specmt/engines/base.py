@@ -217,6 +217,21 @@ class Iterating(Protocol[R_contra]):
         """
 
 
+class Attending(Protocol):
+    """`attention` of an engine that gives it; others have none such, and `alignment.Aligner` computes it."""
+
+    def __call__(self, source_ids: Sequence[int], token_ids: Sequence[int], layer: int) -> FloatArray:
+        """What each token that is read attends to of the source in a layer of the verifier's decoder.
+
+        Args:
+            source_ids: with end-of-sentence.
+            token_ids: what stands before each token of the target.
+
+        Returns:
+            weights, averaged over heads, shape (target tokens, source tokens); rows sum to 1.
+        """
+
+
 def rounded_up(count: int, step: int) -> int:
     """The next multiple of `step`."""
     return -(-count // step) * step

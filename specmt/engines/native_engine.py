@@ -173,6 +173,16 @@ class NativeEngine:
         )
         return candidates
 
+    def attention(self, source_ids: Sequence[int], token_ids: Sequence[int], layer: int) -> FloatArray:
+        """See `base.Attending`."""
+        import numpy as np
+
+        (row,) = self._encode([source_ids])
+        weights = np.empty((len(token_ids), len(source_ids)), dtype=np.float32)
+        ids = _integers(token_ids)
+        self._check(self._library.specmt_attention(self._network, row.handle, ids, len(ids), layer, address(weights)))
+        return weights
+
     def draft(self, rows: NativeRows, last_ids: IntArray, draft_length: int) -> Lattice:
         """See `Engine.draft`."""
         import numpy as np

@@ -60,6 +60,7 @@ _TYPES: dict[str, tuple[Any, ...]] = {
     "encode": (_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER),
     "verify": (*_WINDOW, _INTEGER, _POINTER, _POINTER),
     "reorder": (_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER, _POINTER),
+    "attention": (_POINTER, _POINTER, _POINTER, _INTEGER, _INTEGER, _POINTER),
     "draft": (*_WINDOW, _INTEGER, _POINTER, _POINTER, _POINTER),
     "iterate": (
         *(_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER, _POINTER, _INTEGER, _INTEGER, _INTEGER, _REAL),

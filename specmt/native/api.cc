@@ -142,6 +142,9 @@ int specmt_verify(const Network* network, Row* const* rows, const int64_t* lengt
                   int window, int beta, int64_t* ids, float* log_probs) {
   return called(network, [&] { network->verify(rows, lengths, count, tokens, window, beta, ids, log_probs); });
 }
+int specmt_attention(const Network* network, Row* row, const int64_t* tokens, int count, int layer, float* weights) {
+  return called(network, [&] { network->attention(row, tokens, count, layer, weights); });
+}
 int specmt_draft(const Network* network, Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids,
                  int slots, int lattice_width, int64_t* ids, float* scores, float* transitions) {
   return called(

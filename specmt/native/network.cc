@@ -135,13 +135,14 @@ void Network::encode(const int64_t* ids, const int64_t* lengths, int count, Row*
   for (int row = 0; row < count; ++row) rows[row] = made[row].release();
 }
 
-// A layer over `lines`, of which only those from `first` on are needed behind it; the others give keys and values.
-void Network::decoder_layer(const DecoderLayer& layer, int index, const std::vector<Line>& lines, int first,
-                            bool pre_norm, int64_t activation, float* x, Workspace& space) const {
+// A layer's first sublayer over `lines`, of which only those from `first` on are needed behind it; the others give keys
+// and values.
+void Network::self_attention(const DecoderLayer& layer, int index, const std::vector<Line>& lines, int first,
+                             bool pre_norm, float* x, Workspace& space) const {
   const int width = int(shape_.width), heads = int(shape_.heads), all = int(lines.size()), kept = all - first;
   uint8_t* bytes = space.bytes.get(size_t(all) * stride_);
   read(x, all, layer.self.norm, pre_norm, layer.self.reads, bytes, space);
-  int span = layer.self.in.padded_outputs();
+  const int span = layer.self.in.padded_outputs();
   float* wide = space.wide.get(size_t(all) * span);
   layer.self.in.write(crew_, bytes, all, wide);
   space.readings.clear();
@@ -159,18 +160,34 @@ void Network::decoder_layer(const DecoderLayer& layer, int index, const std::vec
     if (in_turn) attend_from(begin, end);
   }
   if (!in_turn) attend_from(first, all);
-  float* kept_x = x + size_t(first) * stride_;
-  add(layer.self.out, bytes, kept, layer.self.norm, pre_norm, kept_x);
+  add(layer.self.out, bytes, kept, layer.self.norm, pre_norm, x + size_t(first) * stride_);
+}
 
-  read(kept_x, kept, layer.cross.norm, pre_norm, layer.cross.reads, bytes, space);
-  span = layer.cross.in.padded_outputs();
-  layer.cross.in.write(crew_, bytes, kept, wide);
+// What lines ask of the source, `layer.cross.in.padded_outputs()` floats each.
+const float* Network::cross_queries(const DecoderLayer& layer, const float* x, int lines, bool pre_norm,
+                                    Workspace& space) const {
+  uint8_t* bytes = space.bytes.get(size_t(lines) * stride_);
+  read(x, lines, layer.cross.norm, pre_norm, layer.cross.reads, bytes, space);
+  float* queries = space.wide.get(size_t(lines) * layer.cross.in.padded_outputs());
+  layer.cross.in.write(crew_, bytes, lines, queries);
+  return queries;
+}
+
+// A layer over `lines`, of which only those from `first` on are needed behind it.
+void Network::decoder_layer(const DecoderLayer& layer, int index, const std::vector<Line>& lines, int first,
+                            bool pre_norm, int64_t activation, float* x, Workspace& space) const {
+  const int width = int(shape_.width), heads = int(shape_.heads), all = int(lines.size()), kept = all - first;
+  self_attention(layer, index, lines, first, pre_norm, x, space);
+  float* kept_x = x + size_t(first) * stride_;
+  const float* queries = cross_queries(layer, kept_x, kept, pre_norm, space);
   space.readings.clear();
   for (int line = first; line < all; ++line) {
     const Source& source = *lines[line].row->source;
     space.readings.push_back({&source.layers[index], source.length});
   }
-  attend(space.readings.data(), kept, wide, span, heads, width, layer.cross.writes, stride_, bytes, space);
+  uint8_t* bytes = space.bytes.get(size_t(kept) * stride_);
+  attend(space.readings.data(), kept, queries, layer.cross.in.padded_outputs(), heads, width, layer.cross.writes,
+         stride_, bytes, space);
   add(layer.cross.out, bytes, kept, layer.cross.norm, pre_norm, kept_x);
   feed_forward(layer.feed_forward, kept, pre_norm, activation, kept_x, space);
 }
@@ -207,6 +224,37 @@ void Network::read_window(Row* const* rows, const int64_t* lengths, int count, c
             int(lengths[row]), window, wide + size_t(row) * window * span + size_t(2 * index) * width, span, width);
   }
   score_outputs(output_.product, crew_, bytes, total, space.scores);
+}
+
+void Network::attention(Row* row, const int64_t* tokens, int count, int layer, float* weights) const {
+  Workspace& space = workspace();
+  const int width = int(shape_.width), heads = int(shape_.heads), units = width / heads;
+  const bool pre_norm = shape_.decoder_pre_norm;
+  if (!count) throw std::invalid_argument("a window of no tokens");
+  float* x = space.x.get(size_t(count) * stride_);
+  row->reserve(count, width);
+  space.lines.clear();
+  for (int place = 0; place < count; ++place) {
+    space.lines.push_back({row, place, place + 1});
+    embed_target(tokens[place], place, x + size_t(place) * stride_);
+  }
+  for (int index = 0; index < layer; ++index)
+    decoder_layer(decoder_[index], index, space.lines, 0, pre_norm, shape_.activation, x, space);
+  self_attention(decoder_[layer], layer, space.lines, 0, pre_norm, x, space);
+  const float* queries = cross_queries(decoder_[layer], x, count, pre_norm, space);
+  const int span = decoder_[layer].cross.in.padded_outputs(), length = row->source->length;
+  const Reading reading{&row->source->layers[layer], length};
+  const int room = rounded_up(length, kLanes);
+  float* scores = space.attention.get(room);
+  std::fill_n(weights, size_t(count) * length, 0.0f);
+  for (int line = 0; line < count; ++line, queries += span, weights += length)
+    for (int unit = 0; unit < width; unit += units) {
+      float highest;
+      score_keys<1>(&reading, queries + unit, span, reading.cache->keys.data() + size_t(unit) * kLanes, units, width,
+                    scores, room, &highest);
+      const float share = weigh(scores, highest, length) / heads;
+      for (int place = 0; place < length; ++place) weights[place] += scores[place] * share;
+    }
 }
 
 // The best `beta` tokens behind the window's `line`.

@@ -151,6 +151,10 @@ class Network {
   void verify(Row* const* rows, const int64_t* lengths, int count, const int64_t* tokens, int window, int beta,
               int64_t* ids, float* log_probs) const;
 
+  // What each of `count` tokens, the first that a new row reads, attends to of its source in a decoder layer, averaged
+  // over heads: a weight for each of the source's tokens.
+  void attention(Row* row, const int64_t* tokens, int count, int layer, float* weights) const;
+
   // Lets each row's place be taken by the row at its index, of which `lengths` tell what was read. Rows that take no
   // place are overwritten by copies of those that take several. `places`: where among `rows` those now are.
   void reorder(Row* const* rows, const int64_t* lengths, int count, const int64_t* indices, int64_t* places) const;
@@ -185,6 +189,10 @@ class Network {
   void add(const Product& product, const uint8_t* bytes, int lines, const Norm& norm, bool pre_norm, float* x) const;
   void feed_forward(const FeedForward& layer, int lines, bool pre_norm, int64_t activation, float* x,
                     Workspace& space) const;
+  void self_attention(const DecoderLayer& layer, int index, const std::vector<Line>& lines, int first, bool pre_norm,
+                      float* x, Workspace& space) const;
+  const float* cross_queries(const DecoderLayer& layer, const float* x, int lines, bool pre_norm,
+                             Workspace& space) const;
   void decoder_layer(const DecoderLayer& layer, int index, const std::vector<Line>& lines, int first, bool pre_norm,
                      int64_t activation, float* x, Workspace& space) const;
   void read_window(Row* const* rows, const int64_t* lengths, int count, const int64_t* tokens, int window,
