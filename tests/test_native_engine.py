@@ -21,7 +21,7 @@ from cpu_pair import ARCHITECTURE, Queue, decoded, sentences, write_pair
 from safetensors.numpy import save_file
 from scripted import beams
 
-from specmt import BUNDLED_MODEL
+from specmt import BUNDLED_MODEL, tensors
 from specmt.bundle import WEIGHTS, load_bundle
 from specmt.decoding import Greedy, Hypothesis, Iteration, Request, Speculative, Strategy, decode
 from specmt.engines import native_engine
@@ -159,9 +159,13 @@ def test_ranges_that_are_none_are_refused(folder: Path, tmp_path: Path, entry: l
 @pytest.mark.parametrize("sizes", [(100, 90), (0, 0), (128, 72)], ids=str)
 @pytest.mark.parametrize("rows", [slice(None), slice(-1, None)], ids=["all", "the last"])
 def test_whatever_the_scores_are_tokens_are_chosen_that_there_are(
-    tmp_path: Path, sizes: tuple[int, int], rows: slice
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, int], rows: slice
 ) -> None:
-    """Of outputs that fill no group of 64 as well: what is not a number must not lead to the places behind them."""
+    """Of outputs that fill no group of 64 as well: what is not a number must not lead to the places behind them.
+
+    Bundles with such weights are refused, but a pass may yet come to such numbers.
+    """
+    monkeypatch.setattr(tensors, "_are_usual", lambda floats: True)
     shape = replace(ARCHITECTURE, target_vocabulary_size=sizes[0], draft_vocabulary_size=sizes[1])
     write_pair(tmp_path, shape)
     with safetensors.safe_open(tmp_path / WEIGHTS, "np") as file:
