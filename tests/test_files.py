@@ -63,11 +63,6 @@ def test_an_exception_leaves_no_file_where_there_was_none(tmp_path: Path) -> Non
     assert names(tmp_path) == []
 
 
-@pytest.mark.usefixtures("cannot_exchange")
-def test_a_folder_takes_the_place_of_a_folder_in_two_steps(tmp_path: Path) -> None:
-    test_a_folder_takes_the_place_of_a_folder(tmp_path)
-
-
 def test_there_is_a_folder_at_any_moment(tmp_path: Path) -> None:
     path, missed, done = tmp_path / "model", 0, threading.Event()
     path.mkdir()
@@ -105,7 +100,10 @@ def test_a_file_that_can_be_written_but_not_replaced_is_overwritten(
     assert names(tmp_path) == ["out.txt"]
 
 
-def test_a_folder_takes_the_place_of_a_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_a_folder_takes_the_place_of_a_folder(tmp_path: Path, request: pytest.FixtureRequest, exchanges: bool) -> None:
+    if not exchanges:
+        request.getfixturevalue("cannot_exchange")
     path = tmp_path / "model"
     path.mkdir()
     (path / "old").touch()
