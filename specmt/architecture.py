@@ -82,9 +82,10 @@ class Architecture:
             raise ValueError(f"there may be {_MOST_LAYERS} layers at most")
         if max(self.width, self.feed_forward_width, self.feed_forward_width_of_encoder) > MOST_UNITS:
             raise ValueError(f"a layer may have {MOST_UNITS:,} units at most")
-        drafters = (self.draft_length, self.bigram_rank, self.draft_vocabulary_size)
-        if any(drafters) if not self.drafter_layers else not all(drafters[:2]):
-            raise ValueError("draft_length and bigram_rank belong to a drafter, which has both")
+        has_drafter = self.drafter_layers > 0
+        drafters = (self.draft_length, self.bigram_rank, self.draft_vocabulary_size or has_drafter)  # 0: all tokens
+        if any((size > 0) != has_drafter for size in drafters):
+            raise ValueError("draft_length, bigram_rank and draft_vocabulary_size are a drafter's")
         if self.width % 2 and not (self.source_positions and self.target_positions):
             raise ValueError("width must be even: positions are sines and cosines")
         if any(self.width % heads for heads in (self.heads, self.heads_of_encoder)):

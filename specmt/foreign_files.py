@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from specmt.errors import InputError, reason
-from specmt.tensors import LARGEST
+from specmt.tensors import LARGEST_WEIGHT
 
 _NAME = re.compile(r"[\w.-]{1,200}")
 """Of a tensor."""
@@ -184,8 +184,8 @@ class Tensors:
         if not tensor.is_floating_point():
             raise self._unexpected(f"{name} is of type {tensor.dtype}, expected floating point")
         tensor = tensor.float()
-        if not bool((tensor.abs() <= LARGEST).all()):
-            raise self._unexpected(f"{name} holds what is no finite number, or one beyond {LARGEST:,.0f}")
+        if not bool((tensor.abs() <= LARGEST_WEIGHT).all()):
+            raise self._unexpected(f"{name} holds what is no finite number, or one beyond {LARGEST_WEIGHT:,.0f}")
         return tensor
 
     def left(self) -> list[str]:

@@ -79,16 +79,19 @@ def _load(bundle: Bundle, device: str, precision: str, threads: int, engine: str
     on_one_core = engine != "torch"
     if on_one_core and precision != "fp32":
         raise UsageError(f"--precision {precision}: the {engine} engine has 8-bit integers; leave out one of both")
-    translator = Translator(
+    loaded = (
         _cpu_engine(bundle, device, engine, threads)
         if on_one_core
-        else _torch_engine(bundle, device, precision, threads),
+        else _torch_engine(bundle, device, precision, threads)
+    )
+    translator = Translator(
+        loaded,
         bundle.vocabulary(),
         bundle.decoding,
         threads if on_one_core else 1,
         bundle.digest,
         splitting=Splitting(usual_code(bundle.source_language), bundle.max_source_tokens),
-        aligner=lambda: _aligner(bundle, translator.engine),
+        aligner=partial(_aligner, bundle, loaded),
         limits=Limits(bundle.architecture.max_source_tokens, bundle.architecture.max_target_tokens),
     )
     translator.target_language = usual_code(bundle.target_language)

@@ -25,7 +25,7 @@ VERIFIER_OUTPUT, DRAFTER_OUTPUT = "output", "drafter.output"
 SOURCE_POSITIONS, TARGET_POSITIONS = "source_positions", "target_positions"
 """The tables of positions of a bundle that has learned ones; the second serves the drafter too."""
 
-LARGEST = 1e6
+LARGEST_WEIGHT = 1e6
 """No network has larger weights: with such, what the layers compute is soon no number."""
 _USUAL = bytes(byte for byte in range(256) if byte & 0x7F < 0x49)
 """The most significant bytes, signs and parts of exponents, of 32-bit floats below 2^19."""
@@ -174,13 +174,13 @@ def read_tensors(path: Path, architecture: Architecture) -> dict[str, Tensor]:
             if not (all(map(lt, ids, ids[1:])) and ids[0] >= 0 and ids[-1] < architecture.vocabulary_size):
                 raise BundleError(f"{path}: {name}: not ascending ids below {architecture.vocabulary_size}")
         elif tensor.type == "float32" and not _are_usual(tensor.contents):
-            raise BundleError(f"{path}: {name}: not all are numbers of at most {LARGEST:,.0f}")
+            raise BundleError(f"{path}: {name}: not all are numbers of at most {LARGEST_WEIGHT:,.0f}")
     return tensors
 
 
 def _are_usual(floats: memoryview) -> bool:
     """Whether 32-bit floats are numbers that a network can have; each is looked at only if one is 2^19 or more."""
-    return not floats[3::4].tobytes().translate(None, _USUAL) or all(abs(x) <= LARGEST for x in floats.cast("f"))
+    return not floats[3::4].tobytes().translate(None, _USUAL) or all(abs(x) <= LARGEST_WEIGHT for x in floats.cast("f"))
 
 
 def _check(path: Path, found: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]) -> None:

@@ -18,7 +18,7 @@ from specmt.bundle import Bundle
 from specmt.engines.base import FloatArray
 from specmt.errors import BundleError
 from specmt.rounding import LEAST, MOST, quantise_to_4_bits
-from specmt.tensors import DRAFTER_OUTPUT, learned_positions, read_tensors, scale_name, vector_type
+from specmt.tensors import DRAFTER_OUTPUT, LARGEST_WEIGHT, learned_positions, read_tensors, scale_name, vector_type
 
 Stored = dict[str, NDArray[Any]]
 """Tensors of a weights file by name: int8 matrices, float32 scales and vectors, int64 token ids."""
@@ -57,13 +57,13 @@ def save_weights(
         moments: of the inputs of those matrices that get 4 bits (`calibration.input_moments`); None: all get 8.
 
     Raises:
-        BundleError: a weight is no number.
+        BundleError: a weight is no number, or one that no bundle may have.
     """
     stored: Stored = dict(others or {})
     for name, weight in weights.items():
         array = np.asarray(weight, dtype=vector_type(name))
-        if not np.isfinite(array).all():
-            raise BundleError(f"{path}: {name} is not finite: training has diverged")
+        if not (np.abs(array) <= LARGEST_WEIGHT).all():
+            raise BundleError(f"{path}: {name} is not finite, or beyond {LARGEST_WEIGHT:,.0f}: training has diverged")
         if array.ndim == 2:
             few = moments is not None and is_read_in_each_pass(name)
             made = quantise_to_4_bits(array, moments[name]) if moments is not None and few else quantise(array)
