@@ -202,14 +202,15 @@ class Flight:
         self._exceeded = self._exceeded or len(self.hypotheses) > rows
         return self._exceeded
 
-    def iterate(self, draft_length: int, beta: int, tau: float) -> bool:
+    def iterate(self, draft_length: int, beta: int, tau: float, scored: bool) -> bool:
         """Let the engine run iterations on its own until `ends` rows have ended, if it can; whether it did."""
         iterate: Iterating[Rows] | None = getattr(self.engine, "iterate", None)
         if iterate is None:
             return False
         room = [hypothesis.request.max_tokens - len(hypothesis.ids) for hypothesis in self.hypotheses]
         last_ids = [hypothesis.last_id for hypothesis in self.hypotheses]
-        run = iterate(self.rows, last_ids, room, draft_length, beta, tau, min(self.ends, len(self.hypotheses)))
+        ends = min(self.ends, len(self.hypotheses))
+        run = iterate(self.rows, last_ids, room, draft_length, beta, tau, ends, scored)
         for hypothesis, accepted, ids, log_probs in zip(self.hypotheses, *run, strict=True):
             hypothesis.emit(draft_length, accepted, ids, log_probs)
         return True
@@ -270,11 +271,16 @@ class Strategy(Protocol):
 
 @dataclass(frozen=True)
 class Greedy:
-    """`ar`: the verifier's most probable token, one per iteration."""
+    """`ar`: the verifier's most probable token, one per iteration.
+
+    Unless they are to be `scored`, an engine that iterates on its own may leave log-probabilities out (NaN).
+    """
+
+    scored: bool = True
 
     def advance(self, flight: Flight) -> None:
         """Run one iteration, or several."""
-        if flight.iterate(draft_length=0, beta=1, tau=0):
+        if flight.iterate(draft_length=0, beta=1, tau=0, scored=self.scored):
             return
         candidates = step(flight.engine, flight.rows, flight.last_ids, beta=1)
         best = zip(candidates.ids[:, 0, 0].tolist(), candidates.log_probs[:, 0, 0].tolist(), strict=True)
@@ -287,7 +293,8 @@ class Speculative:
     """`spec`: draft `draft_length` tokens in one pass, verify them in one pass, keep what the verifier accepts.
 
     `beta` candidates per position, those more than `tau` nats behind the best `[BLANK]`; beta = 1 is strict. Strict may
-    have a number of rows, `most_rows`, beyond which it takes plain steps: the tokens are the same.
+    have a number of rows, `most_rows`, beyond which it takes plain steps: the tokens are the same. `scored`: as of
+    `Greedy`.
     """
 
     draft_length: int
@@ -295,13 +302,14 @@ class Speculative:
     tau: float
     trace: bool = False
     most_rows: int | None = None
+    scored: bool = True
 
     def advance(self, flight: Flight) -> None:
         """Run one iteration, or several: decoder input, draft, candidates, accept, recovered or bonus, next input."""
         if self.most_rows is not None and flight.exceeds(self.most_rows):
-            Greedy().advance(flight)
+            Greedy(self.scored).advance(flight)
             return
-        if not self.trace and flight.iterate(self.draft_length, self.beta, self.tau):
+        if not self.trace and flight.iterate(self.draft_length, self.beta, self.tau, self.scored):
             return
         from specmt.drafting import draft_and_verify
 

@@ -192,12 +192,12 @@ def evaluate(
 
 
 def strategy_settings(name: str, defaults: DecodingDefaults) -> DecodingSettings:
-    """The settings that a strategy's name stands for.
+    """The settings that a strategy's name stands for, for text alone.
 
     Raises:
         UsageError: no such strategy.
     """
-    spec = DecodingSettings.relaxed(defaults)
+    spec = replace(DecodingSettings.relaxed(defaults), scored=False)
     if name == "spec":
         return spec
     if name == "spec-strict":

@@ -27,6 +27,11 @@ class Form:
     """In text: ` ||| ` and pairs of words such as `0-0 1-2` behind each translation."""
 
     @property
+    def has_scores(self) -> bool:
+        """Whether scores come out."""
+        return self.scores or self.format is not OutputFormat.text
+
+    @property
     def lines_each(self) -> int:
         """Lines of output for each line of input."""
         if self.format is OutputFormat.jsonl:

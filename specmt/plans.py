@@ -16,12 +16,14 @@ def plan_of(settings: DecodingSettings, engine: AnyEngine, reproducible: bool) -
     group, in_flight = settings.replay_group, settings.in_flight
     if settings.strategy != "spec":
         if settings.strategy != "replay" and not (reproducible and not engine.row_exact):
-            return Plan(Greedy(), None, group, in_flight)
+            return Plan(Greedy(settings.scored), None, group, in_flight)
         from specmt.replay import Replay
 
         return Plan(Replay(settings.replay_window, group, settings.trace), None, group, in_flight)
     most_rows = settings.speculated_rows if settings.beta == 1 else None
-    speculative = Speculative(settings.draft_length, settings.beta, settings.tau, settings.trace, most_rows)
+    speculative = Speculative(
+        settings.draft_length, settings.beta, settings.tau, settings.trace, most_rows, settings.scored
+    )
     if not reproducible or engine.row_exact:
         return Plan(speculative, None, group, in_flight)
     from specmt.replay import FixedSpeculative

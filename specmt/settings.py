@@ -37,6 +37,8 @@ class DecodingSettings:
     """Of a segment, or without `split` of a line, which is an error if longer; None: what the model was trained on."""
     guards: bool = True
     """End translations that repeat themselves, copy what the model does not know (`specmt.guards`), read capitals."""
+    scored: bool = True
+    """Whether scores are asked for; without, `ar` and strict `spec` may leave them out (NaN), which takes less time."""
     align: bool = False
     """Find the source word of each target word."""
     reproducible: bool = False

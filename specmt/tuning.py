@@ -109,7 +109,7 @@ def counted_emission(translator: Translator, lines: Sequence[str], source: str) 
     requests = evenly_spread(requests_of(translator, lines), COUNTED_SENTENCES)
     means = []
     for length in range(1, translator.engine.max_draft_length + 1):
-        done = _decode(translator.engine, requests, Speculative(length, beta=1, tau=0.0), time.perf_counter)
+        done = _decode(translator.engine, requests, _strict(length), time.perf_counter)
         means.append(fmean(len(iteration.emitted) for iteration in done.iterations))
     return Emission(tuple(means), len(requests), source)
 
@@ -134,6 +134,12 @@ def sample_lines(language: str) -> list[str] | None:
 
 
 # -- what it costs
+
+_PLAIN = Greedy(scored=False)
+
+
+def _strict(draft_length: int) -> Speculative:
+    return Speculative(draft_length, beta=1, tau=0.0, scored=False)
 
 
 def requests_of(translator: Translator, lines: Sequence[str]) -> list[Request]:
@@ -175,8 +181,8 @@ def tune(
     """
     requests = evenly_spread(requests, TIMED_SENTENCES)
     longest = min(engine.max_draft_length, len(emission.by_draft_length))
-    strategies: dict[int, Strategy] = {0: Greedy()}
-    strategies |= {length: Speculative(length, beta=1, tau=0.0) for length in range(1, longest + 1)}
+    strategies: dict[int, Strategy] = {0: _PLAIN}
+    strategies |= {length: _strict(length) for length in range(1, longest + 1)}
     for strategy in strategies.values():
         _decode(engine, requests[:2], strategy, clock)
     # Sentence by sentence, there and back over the lengths: what slows the machine down for a while favours none.
@@ -211,7 +217,7 @@ def _most_rows(
     most = 1
     for rows in ROWS:
         batch = [replace(requests[place % len(requests)], index=place) for place in range(rows)]
-        runs = [[seconds_of(batch, way) for way in (Greedy(), strategy)] for _ in range(rounds)]
+        runs = [[seconds_of(batch, way) for way in (_PLAIN, strategy)] for _ in range(rounds)]
         plain, speculative = (median(seconds) for seconds in zip(*runs, strict=True))
         if speculative > plain:
             break

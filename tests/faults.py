@@ -116,6 +116,7 @@ class FaultyIteratingEngine(FaultyEngine):
         beta: int,
         tau: float,
         ends: int = 1,
+        scored: bool = True,
     ) -> Run:
         run = Run([[] for _ in room], [[] for _ in room], [[] for _ in room])
         going = begun = sum(places > 0 for places in room)

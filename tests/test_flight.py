@@ -151,6 +151,7 @@ class IteratingEngine(ScriptedEngine):
         beta: int,
         tau: float,
         ends: int,
+        scored: bool,
     ) -> Run:
         self.asked.append((len(last_ids), ends))
         candidates = step(self, rows, np.array(last_ids), 1)

@@ -127,6 +127,7 @@ def _options_that_matter(
 ) -> dict[str, Any]:
     """All that changes the output, for a later run that goes on with it."""
     decoding = asdict(settings)
+    del decoding["scored"]  # which `format` and `scores` say
     is_strict = settings.strategy == "spec" and settings.beta == 1
     if is_strict and translator.engine.row_exact:  # the text is the same, and tuning may come between
         del decoding["draft_length"], decoding["speculated_rows"]

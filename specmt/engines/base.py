@@ -190,7 +190,7 @@ class Run(NamedTuple):
     ids: list[list[int]]
     """All that they emitted, one behind the other."""
     log_probs: list[list[float]]
-    """Nats, one an id."""
+    """Nats, one an id; NaN where they were not asked for."""
 
 
 class Iterating(Protocol[R_contra]):
@@ -205,6 +205,7 @@ class Iterating(Protocol[R_contra]):
         beta: int,
         tau: float,
         ends: int = 1,
+        scored: bool = True,
     ) -> Run:
         """Iterate and commit until `ends` rows have ended: said end-of-sentence, or as much as they have room for.
 
@@ -214,6 +215,7 @@ class Iterating(Protocol[R_contra]):
         Args:
             last_ids: the last verified token of each row, not read by the verifier yet.
             room: tokens that each row may still take; one without any takes no part.
+            scored: whether log-probabilities are asked for; with beta = 1 they may be NaN otherwise.
         """
 
 

@@ -28,7 +28,7 @@ _ITERATIONS = 32
 _READ_LATER = (
     "embeddings.",
     "source_embeddings.",
-    "output.ids",
+    "output.",
     *(f"drafter.{name}" for name in ("slots.", "bigram_left.", "bigram_right.", "output.ids")),
 )
 """How the tensors begin that the library reads where they are (`Tensors` in `network.h`); it packs the others."""
@@ -227,6 +227,7 @@ class NativeEngine:
         beta: int,
         tau: float,
         ends: int = 1,
+        scored: bool = True,
     ) -> Run:
         """See `base.Iterating`."""
         count, places = len(rows.rows), _ITERATIONS * (draft_length + 1)
@@ -247,6 +248,7 @@ class NativeEngine:
                 self._lattice_width,
                 min(beta, self._most_candidates),
                 tau,
+                scored,
                 EOS_ID,
                 _ITERATIONS,
                 ends,

@@ -64,7 +64,7 @@ _TYPES: dict[str, tuple[Any, ...]] = {
     "draft": (*_WINDOW, _INTEGER, _POINTER, _POINTER, _POINTER),
     "iterate": (
         *(_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER, _POINTER, _INTEGER, _INTEGER, _INTEGER, _REAL),
-        *(ctypes.c_int64, _INTEGER, _INTEGER, _POINTER, _POINTER, _POINTER, _POINTER),
+        *(_INTEGER, ctypes.c_int64, _INTEGER, _INTEGER, _POINTER, _POINTER, _POINTER, _POINTER),
     ),
     "speculate": (*_WINDOW, _INTEGER, _INTEGER, _POINTER, _POINTER, _POINTER),
 }

@@ -158,11 +158,11 @@ int specmt_speculate(const Network* network, Row* const* rows, const int64_t* le
   });
 }
 int specmt_iterate(const Network* network, Row* const* rows, int64_t* lengths, int count, const int64_t* last_ids,
-                   const int64_t* room, int slots, int lattice_width, int beta, float tau, int64_t end_id,
+                   const int64_t* room, int slots, int lattice_width, int beta, float tau, int scored, int64_t end_id,
                    int iterations, int ends, int64_t* taken, int64_t* accepted, int64_t* ids, float* log_probs) {
   return called(network, [&] {
-    network->iterate(rows, lengths, count, last_ids, room, slots, lattice_width, beta, tau, end_id, iterations, ends,
-                     taken, accepted, ids, log_probs);
+    network->iterate(rows, lengths, count, last_ids, room, slots, lattice_width, {beta, tau, scored != 0}, end_id,
+                     iterations, ends, taken, accepted, ids, log_probs);
   });
 }
 

@@ -72,9 +72,10 @@ struct Parts {
   }
 
   // Of the matrix `own`, or of `general` where it is not there.
-  Output output(const std::string& own, const std::string& general, const Quantiser& reads) const {
-    const bool has_own = tensors.matrices.count(own + ".weight") > 0;
-    Output output{reads, Product(arena, {linear(has_own ? own : general, own)}, reads, kNone)};
+  Output output(const std::string& own, const std::string& general, const Quantiser& reads, bool screened) const {
+    const Stored matrix = linear(tensors.matrices.count(own + ".weight") ? own : general, own);
+    Output output{reads, Product(arena, {matrix}, reads, kNone)};
+    if (screened && Screen::fits(matrix, reads)) output.screen = Screen(arena, matrix, reads);
     if (tensors.ids.count(own + ".ids")) output.ids = tensors.ids.at(own + ".ids");
     return output;
   }
@@ -113,7 +114,7 @@ Network::Network(const Architecture& architecture, const Tensors& tensors, int t
     reads_gate_ = parts.quantiser("drafter.bigram_gate");
     prefix_ = Product(arena_, parts.keys_and_values("drafter", shape_.drafter_layers, "prefix_attn"), reads_states_);
     gate_ = Product(arena_, {parts.matrix("drafter.bigram_gate")}, reads_gate_);
-    draft_output_ = parts.output("drafter.output", general, reads_gate_);
+    draft_output_ = parts.output("drafter.output", general, reads_gate_, false);
     drafter_norm_ = parts.norm("drafter.layer_norm");
     slots_ = parts.matrix("drafter.slots");
     bigram_left_ = parts.matrix("drafter.bigram_left");
@@ -121,7 +122,7 @@ Network::Network(const Architecture& architecture, const Tensors& tensors, int t
   } else {
     reads_states_ = parts.quantiser(tensors.matrices.count("output.weight") ? "output" : general);
   }
-  output_ = parts.output("output", general, reads_states_);
+  output_ = parts.output("output", general, reads_states_, true);
 
   const int half = int(shape_.width / 2);
   const double step = std::log(10000.0) / (half - 1);

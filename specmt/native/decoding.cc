@@ -8,7 +8,7 @@ constexpr int64_t kNoToken = -1;
 void Network::verify(Row* const* rows, const int64_t* lengths, int count, const int64_t* tokens, int window, int beta,
                      int64_t* ids, float* log_probs) const {
   Workspace& space = workspace();
-  read_window(rows, lengths, count, tokens, window, space);
+  read_window(rows, lengths, count, tokens, window, false, space);
   for (int line = 0; line < count * window; ++line, ids += beta, log_probs += beta)
     candidates(line, beta, ids, log_probs, space);
 }
@@ -103,9 +103,32 @@ void Network::speculate(Row* const* rows, const int64_t* lengths, int count, con
   verify(rows, lengths, count, tokens.data(), window, beta, ids, log_probs);
 }
 
+// What the verifier says behind the window's tokens that begins at `line`, until it is not what was drafted; how many
+// of the draft were accepted.
+int Network::check(int line, const int64_t* tokens, int slots, const Acceptance& acceptance, int64_t* ids,
+                   float* log_probs, Workspace& space) const {
+  const int beta = acceptance.beta;
+  std::vector<int64_t> best(beta);
+  std::vector<float> scores(beta, std::numeric_limits<float>::quiet_NaN());
+  for (int kept = 0;; ++kept) {
+    if (acceptance.asks_for_best())
+      best[0] = this->best(line + kept, space);
+    else
+      candidates(line + kept, beta, best.data(), scores.data(), space);
+    const int64_t drafted = kept < slots ? tokens[kept + 1] : kNoToken;
+    int choice = 0;
+    while (choice < beta && (best[choice] != drafted || scores[choice] < scores[0] - acceptance.tau)) ++choice;
+    const bool verified = choice < beta;
+    if (!verified) choice = 0;
+    ids[kept] = best[choice];
+    log_probs[kept] = scores[choice];
+    if (!verified) return kept;
+  }
+}
+
 void Network::iterate(Row* const* rows, int64_t* lengths, int count, const int64_t* last_ids, const int64_t* room,
-                      int slots, int lattice_width, int beta, float tau, int64_t end_id, int iterations, int ends,
-                      int64_t* taken, int64_t* accepted, int64_t* ids, float* log_probs) const {
+                      int slots, int lattice_width, const Acceptance& acceptance, int64_t end_id, int iterations,
+                      int ends, int64_t* taken, int64_t* accepted, int64_t* ids, float* log_probs) const {
   Workspace& space = workspace();
   const int window = slots + 1;
   // Of the rows that have room and have not ended: their places among all, and what a pass reads of them.
@@ -120,8 +143,7 @@ void Network::iterate(Row* const* rows, int64_t* lengths, int count, const int64
     last.push_back(last_ids[row]);
   }
   const int begun = int(going.size());
-  std::vector<int64_t> tokens(size_t(count) * window), best(beta), emitted(count);
-  std::vector<float> scores(beta);
+  std::vector<int64_t> tokens(size_t(count) * window), emitted(count);
   std::fill(taken, taken + count, 0);
   for (int done = 0; done < iterations && !going.empty() && begun - int(going.size()) < ends; ++done) {
     const int batch = int(going.size());
@@ -129,24 +151,13 @@ void Network::iterate(Row* const* rows, int64_t* lengths, int count, const int64
       draft_tokens(going.data(), before.data(), batch, last.data(), slots, lattice_width, tokens.data(), space);
     else
       tokens.assign(last.begin(), last.end());
-    read_window(going.data(), before.data(), batch, tokens.data(), window, space);
+    read_window(going.data(), before.data(), batch, tokens.data(), window, acceptance.asks_for_best(), space);
     int staying = 0;
     for (int i = 0; i < batch; ++i) {
       const int row = places[i];
       const size_t first = size_t(row) * iterations * window + emitted[row];
-      int kept = 0;
-      for (;; ++kept) {
-        const size_t line = size_t(i) * window + kept;
-        candidates(int(line), beta, best.data(), scores.data(), space);
-        const int64_t drafted = kept < slots ? tokens[line + 1] : kNoToken;
-        int choice = 0;
-        while (choice < beta && (best[choice] != drafted || scores[choice] < scores[0] - tau)) ++choice;
-        const bool verified = choice < beta;
-        if (!verified) choice = 0;
-        ids[first + kept] = best[choice];
-        log_probs[first + kept] = scores[choice];
-        if (!verified) break;
-      }
+      const int kept =
+          check(i * window, &tokens[size_t(i) * window], slots, acceptance, ids + first, log_probs + first, space);
       accepted[size_t(row) * iterations + taken[row]++] = kept;
       emitted[row] += kept + 1;
       lengths[row] += kept + 1;

@@ -1,8 +1,7 @@
-// What the passes are made of: layer norm, attention, rows of tables, the best of many scores.
+// What the passes are made of: layer norm, attention, rows of tables.
 #pragma once
 
 #include <cmath>
-#include <limits>
 #include <stdexcept>
 #include <string>
 
@@ -12,7 +11,6 @@ namespace specmt {
 
 constexpr float kEpsilon = 1e-5f;  // of layer norms; fairseq's
 constexpr int kReaders = 8;        // lines that attend at a time
-constexpr float kNone = -std::numeric_limits<float>::infinity();
 
 // `from` and `to` may be the same line.
 inline void normalise(const float* from, int width, int stride, const Norm& norm, float* to) {
@@ -149,13 +147,6 @@ inline void attend(const Reading* readings, int count, const float* queries, siz
   }
 }
 
-// Log of the sum of the exponentials of `size` scores (a multiple of 16), of which `highest` is the largest.
-inline float log_sum(const float* scores, int size, float highest) {
-  Floats total{};
-  for (int i = 0; i < size; i += kLanes) total += exponential(load(scores + i) - highest);
-  return highest + float(std::log(double(sum(total))));
-}
-
 // What the bigram term adds to tokens behind one token: of `rank` products, each times a gate.
 class Transition {
  public:
@@ -181,48 +172,5 @@ class Transition {
   std::vector<float> left_;
   float scale_ = 0;
 };
-
-// Where `value` stands first among `count` floats.
-inline int place_of(float value, const float* from, int count) {
-  return int(std::find(from, from + count, value) - from);
-}
-
-inline float largest_of(const float* from, int size) {
-  Floats top = load(from);
-  for (int i = kLanes; i < size; i += kLanes) top = larger(top, load(from + i));
-  return largest(top);
-}
-
-// Scores of `lines`, and of each group the largest. What is not a number counts as the least there is, so that whatever
-// the weights are, only outputs that there are come out best.
-inline void score_outputs(const Product& product, Crew& crew, const uint8_t* bytes, int lines, Scores& scores) {
-  scores.prepare(lines, product.padded_outputs());
-  product.run(crew, bytes, lines, [&](int line, int output, Floats values) {
-    float* to = scores.of(line) + output;
-    store(to, larger(values, splat(std::numeric_limits<float>::lowest())));
-    if (output % kGroup == kGroup - kLanes)
-      scores.maxima_of(line)[output / kGroup] = largest_of(to + kLanes - kGroup, kGroup);
-  });
-}
-
-// Places of the `count` largest of a line's scores, best first, the leftmost of equals. Once a line: maxima are used
-// up.
-inline void best_places(Scores& scores, int line, int count, int* places) {
-  float* of_line = scores.of(line);
-  float* maxima = scores.maxima_of(line);
-  std::vector<float>& taken = scores.taken;
-  taken.resize(count);
-  for (int i = 0; i < count; ++i) {
-    taken[i] = largest_of(maxima, scores.maxima_size);
-    const int group = place_of(taken[i], maxima, scores.size / kGroup);
-    float* from = of_line + size_t(group) * kGroup;
-    const int place = place_of(taken[i], from, kGroup);
-    places[i] = group * kGroup + place;
-    if (i + 1 == count) break;
-    from[place] = kNone;
-    maxima[group] = largest_of(from, kGroup);
-  }
-  for (int i = 0; i < count; ++i) of_line[places[i]] = taken[i];
-}
 
 }  // namespace specmt

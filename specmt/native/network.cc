@@ -192,9 +192,9 @@ void Network::decoder_layer(const DecoderLayer& layer, int index, const std::vec
   feed_forward(layer.feed_forward, kept, pre_norm, activation, kept_x, space);
 }
 
-// The verifier's scores behind each token of the windows.
+// The verifier's scores behind each token of the windows; `screened`: what they may come to, where that serves.
 void Network::read_window(Row* const* rows, const int64_t* lengths, int count, const int64_t* tokens, int window,
-                          Workspace& space) const {
+                          bool screened, Workspace& space) const {
   const int width = int(shape_.width), total = count * window, layers = int(decoder_.size());
   const bool pre_norm = shape_.decoder_pre_norm;
   if (!total) throw std::invalid_argument("a window of no tokens");
@@ -223,7 +223,10 @@ void Network::read_window(Row* const* rows, const int64_t* lengths, int count, c
         rows[row]->layers[layers + index].write(
             int(lengths[row]), window, wide + size_t(row) * window * span + size_t(2 * index) * width, span, width);
   }
-  score_outputs(output_.product, crew_, bytes, total, space.scores);
+  if (screened && output_.screen.serves())
+    output_.screen.bound(crew_, bytes, total, space.scores);
+  else
+    score_outputs(output_.product, crew_, bytes, total, space.scores);
 }
 
 void Network::attention(Row* row, const int64_t* tokens, int count, int layer, float* weights) const {
@@ -267,6 +270,22 @@ void Network::candidates(int line, int beta, int64_t* ids, float* log_probs, Wor
     ids[i] = output_.id(space.places[i]);
     log_probs[i] = scores[space.places[i]] - all;
   }
+}
+
+// The best token behind the screened window's `line`.
+int64_t Network::best(int line, Workspace& space) const {
+  int place = -1;
+  if (output_.screen.serves()) {
+    const uint8_t* bytes = space.bytes.begin() + size_t(line) * stride_;
+    place = output_.screen.best(bytes, line, space.scores);
+    if (place < 0) {
+      score_outputs(output_.product, crew_, bytes, 1, space.line_scores);
+      place = space.line_scores.best(0).number;
+    }
+  } else {
+    place = space.scores.best(line).number;
+  }
+  return output_.id(place);
 }
 
 // The drafter's scores of each row's slots; `gates`: of the bigram term.

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "products.h"
+#include "choosing.h"
 
 namespace specmt {
 
@@ -110,20 +110,10 @@ struct Positions {
 struct Output {
   Quantiser reads;
   Product product;
+  Screen screen;                 // serves where only the best token is asked for
   const int64_t* ids = nullptr;  // of the scores' places; null: the places themselves
 
   int64_t id(int place) const { return ids ? ids[place] : place; }
-};
-
-// What a product gives to choose tokens by: for each line `size` scores, and the largest of each group of 64.
-struct Scores {
-  Buffer<float> all, maxima;
-  std::vector<float> taken;  // by `best_places`
-  int size = 0, maxima_size = 0;
-
-  void prepare(int lines, int padded_outputs);
-  float* of(int line) { return all.begin() + size_t(line) * size; }
-  float* maxima_of(int line) { return maxima.begin() + size_t(line) * maxima_size; }
 };
 
 // What a pass needs beside the rows; one for each thread.
@@ -133,7 +123,17 @@ struct Workspace {
   std::vector<Line> lines;
   std::vector<Reading> readings;
   std::vector<int> places;
-  Scores scores;
+  Scores scores, line_scores;
+};
+
+// Which tokens of a draft are accepted: those among the verifier's `beta` best that are at most `tau` nats behind the
+// best. Of the one best, log-probabilities may be left out, which takes less time.
+struct Acceptance {
+  int beta;
+  float tau;
+  bool scored;
+
+  bool asks_for_best() const { return beta == 1 && !scored; }
 };
 
 class Network {
@@ -170,13 +170,12 @@ class Network {
 
   // Iterations until `ends` rows have ended (end-of-sentence, or no room) or `iterations` are done; rows that ended
   // take no part in those that follow, nor do rows that had no room before. Each drafts `slots` tokens (0: plain
-  // steps), accepts those among the verifier's `beta` best that are at most `tau` nats behind the best, and emits them
-  // and the verifier's next token. `lengths` move along. For each row: in how many iterations it took part, and how
-  // many tokens each accepted (`iterations` places); one behind the other, all ids that it emitted and their
-  // log-probabilities (`slots` + 1 times the places).
+  // steps), accepts some, and emits them and the verifier's next token. `lengths` move along. For each row: in how many
+  // iterations it took part, and how many tokens each accepted (`iterations` places); one behind the other, all ids
+  // that it emitted and their log-probabilities (`slots` + 1 times the places; NaN where they are left out).
   void iterate(Row* const* rows, int64_t* lengths, int count, const int64_t* last_ids, const int64_t* room, int slots,
-               int lattice_width, int beta, float tau, int64_t end_id, int iterations, int ends, int64_t* taken,
-               int64_t* accepted, int64_t* ids, float* log_probs) const;
+               int lattice_width, const Acceptance& acceptance, int64_t end_id, int iterations, int ends,
+               int64_t* taken, int64_t* accepted, int64_t* ids, float* log_probs) const;
 
  private:
   int heads_of_encoder() const { return shape_.encoder_heads ? shape_.encoder_heads : shape_.heads; }
@@ -196,8 +195,11 @@ class Network {
   void decoder_layer(const DecoderLayer& layer, int index, const std::vector<Line>& lines, int first, bool pre_norm,
                      int64_t activation, float* x, Workspace& space) const;
   void read_window(Row* const* rows, const int64_t* lengths, int count, const int64_t* tokens, int window,
-                   Workspace& space) const;
+                   bool screened, Workspace& space) const;
   void candidates(int line, int beta, int64_t* ids, float* log_probs, Workspace& space) const;
+  int64_t best(int line, Workspace& space) const;
+  int check(int line, const int64_t* tokens, int slots, const Acceptance& acceptance, int64_t* ids, float* log_probs,
+            Workspace& space) const;
   void drafted(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots, float* gates,
                Workspace& space) const;
   void draft_tokens(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots,
