@@ -29,6 +29,7 @@ from benchmarking import CORPORA, Options, Results, last_cores
 
 from specmt.drafting import draft_and_verify
 from specmt.engines.base import AnyEngine, Candidates, IntArray, Lattice, Rows, Speculation
+from specmt.evaluation import strategy_settings
 from specmt.loading import load_translator
 from specmt.settings import DecodingSettings
 from specmt.translation import Translation
@@ -160,7 +161,9 @@ def _iteration(
     def run() -> None:
         nonlocal iterations
         beta = settings.beta if draft_length else 1
-        iterations = len(iterate(copy(rows), last_ids, room, draft_length, beta, settings.tau).accepted[0])
+        iterations = len(
+            iterate(copy(rows), last_ids, room, draft_length, beta, settings.tau, scored=settings.scored).accepted[0]
+        )
 
     return _repeated(run) / iterations
 
@@ -214,7 +217,7 @@ def main() -> None:
     os.sched_setaffinity(0, last_cores(1))
     results = Results(options, "limit", {"corpora": list(CORPORA), "rounds": ROUNDS})
     translator = load_translator(options.bundle)
-    relaxed = DecodingSettings.relaxed(translator.defaults)
+    relaxed = strategy_settings("spec", translator.defaults)
     strict = relaxed.strict()
     if length := translator.engine.strict_draft_length:
         strict = replace(strict, draft_length=length)

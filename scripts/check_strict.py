@@ -40,15 +40,15 @@ def main() -> int:
     longest = translator.engine.max_draft_length
     lengths = sorted({min(int(length), longest) for length in arguments.draft_lengths.split(",")}) if longest else []
     greedy = replace(DecodingSettings.relaxed(translator.defaults), strategy="ar")
-    print(f"{translator.engine.name}: lines that differ from greedy at batch size 1")
+    print(f"{translator.engine.name}: lines that differ from greedy with scores at batch size 1")
     differing = 0
     for path in arguments.files:
         lines = read_lines(path)
         expected = translations(translator, lines, greedy, batch_size=1)
         for batch_size in map(int, arguments.batch_sizes.split(",")):
-            runs = {"ar": greedy} if batch_size > 1 else {}
+            runs = {"ar": replace(greedy, scored=False)}
             for draft_length in lengths:
-                settings = replace(greedy, strategy="spec", beta=1, draft_length=draft_length)
+                settings = replace(runs["ar"], strategy="spec", beta=1, draft_length=draft_length)
                 runs[f"strict, draft length {draft_length}"] = settings
             for name, settings in runs.items():
                 found = translations(translator, lines, settings, batch_size)

@@ -242,6 +242,7 @@ def blocks(lines: Sequence[str], size: int) -> list[Sequence[str]]:
 
 def translating(translator: Translator, settings: DecodingSettings, batch_size: int) -> Run:
     """Translate lines, and forget what came out."""
+    settings = replace(settings, scored=False)
     return lambda lines: [translation.index for translation in translator.translate(lines, settings, batch_size)]
 
 
