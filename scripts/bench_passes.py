@@ -57,8 +57,8 @@ BETA = 3
 STANDS_OUT = 8
 """How much larger than the others one number of a normalised vector is, and one of an attention's values."""
 TOKEN_STANDS_OUT = 11
-"""How far the best token's score lies above the others' mean, in their standard deviations; in the bundled pair the
-median is 11."""
+"""How far the best token's score lies above the others' mean, in their standard deviations; in the bundled pair it is
+10 to 12."""
 ACTIVE_ABOVE = 1.5
 """Above it a hidden unit is active: about one in thirteen, as in the bundled pair."""
 

@@ -197,7 +197,6 @@ def translate(
     settings = replace(settings, split=split, max_source_tokens=max_source_tokens, guards=guards, align=alignment)
     settings = settings if draft_length else fastest(settings, translator, reproducible or streams.is_jsonl)
     form = Form(output_format, translator.vocabulary, n_best, scores, alignment)
-    settings = replace(settings, scored=form.has_scores)
     run(translator, translator.checked(settings), streams, required, form, batch_size, max_batch_tokens, quiet)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,7 @@ def run(
     Raises:
         SpecmtError: the input cannot be read or the output not written; what is finished is written.
     """
+    settings = replace(settings, scored=form.has_scores)
     protection = required.protection(translator.vocabulary)
     source = streams.input or redirected()
     parser: Callable[[str, bool], LineParser] = jsonl_parser if streams.is_jsonl else text_parser
@@ -127,7 +128,6 @@ def _options_that_matter(
 ) -> dict[str, Any]:
     """All that changes the output, for a later run that goes on with it."""
     decoding = asdict(settings)
-    del decoding["scored"]  # which `format` and `scores` say
     is_strict = settings.strategy == "spec" and settings.beta == 1
     if is_strict and translator.engine.row_exact:  # the text is the same, and tuning may come between
         del decoding["draft_length"], decoding["speculated_rows"]

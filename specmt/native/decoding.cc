@@ -108,11 +108,13 @@ void Network::speculate(Row* const* rows, const int64_t* lengths, int count, con
 int Network::check(int line, const int64_t* tokens, int slots, const Acceptance& acceptance, int64_t* ids,
                    float* log_probs, Workspace& space) const {
   const int beta = acceptance.beta;
-  std::vector<int64_t> best(beta);
-  std::vector<float> scores(beta, std::numeric_limits<float>::quiet_NaN());
+  std::vector<int64_t>& best = space.best;
+  std::vector<float>& scores = space.log_probs;
+  best.resize(beta);
+  scores.assign(beta, std::numeric_limits<float>::quiet_NaN());
   for (int kept = 0;; ++kept) {
     if (acceptance.asks_for_best())
-      best[0] = this->best(line + kept, space);
+      best[0] = best_token(line + kept, space);
     else
       candidates(line + kept, beta, best.data(), scores.data(), space);
     const int64_t drafted = kept < slots ? tokens[kept + 1] : kNoToken;

@@ -273,7 +273,7 @@ void Network::candidates(int line, int beta, int64_t* ids, float* log_probs, Wor
 }
 
 // The best token behind the screened window's `line`.
-int64_t Network::best(int line, Workspace& space) const {
+int64_t Network::best_token(int line, Workspace& space) const {
   int place = -1;
   if (output_.screen.serves()) {
     const uint8_t* bytes = space.bytes.begin() + size_t(line) * stride_;

@@ -123,6 +123,8 @@ struct Workspace {
   std::vector<Line> lines;
   std::vector<Reading> readings;
   std::vector<int> places;
+  std::vector<int64_t> best;  // tokens, and their log-probabilities
+  std::vector<float> log_probs;
   Scores scores, line_scores;
 };
 
@@ -197,7 +199,7 @@ class Network {
   void read_window(Row* const* rows, const int64_t* lengths, int count, const int64_t* tokens, int window,
                    bool screened, Workspace& space) const;
   void candidates(int line, int beta, int64_t* ids, float* log_probs, Workspace& space) const;
-  int64_t best(int line, Workspace& space) const;
+  int64_t best_token(int line, Workspace& space) const;
   int check(int line, const int64_t* tokens, int slots, const Acceptance& acceptance, int64_t* ids, float* log_probs,
             Workspace& space) const;
   void drafted(Row* const* rows, const int64_t* lengths, int count, const int64_t* last_ids, int slots, float* gates,
