@@ -41,6 +41,10 @@ _ABBREVIATION = re.compile(
 """What ends no sentence."""
 _SHORTENED = re.compile(r"\b(?:Jan|Feb|Mrz|Apr|Aug|Sept?|Okt|Nov|Dez|Jhd?|Aufl|Std|Min|Sek|Mio|Mrd|Nr|Str)\.\s*$")
 """What ends one at times."""
+_BEFORE_NUMBERS = re.compile(
+    r"(?:[a-zß]str|\b(?:Abs|Anl|Bde?|Bl|Hebr|Hs|insg|Joh|Kor|Lk|mind|Mk|Pos|Röm|Tab|Ziff))\.\s*$"
+)
+"""What stands before numbers, and ends no sentence there."""
 
 
 _TWO_LETTERS = {
@@ -102,9 +106,19 @@ def _numbered(sentences: Sequence[str]) -> Iterator[str]:
     """Sentences, without the numbers of those that follow them: they stand alone, and are copied so."""
     for sentence in sentences:
         number = _NEXT_NUMBER.search(sentence, max(0, len(sentence) - _TAIL))
-        if number:
+        if number and not _is_abbreviated(sentence[: number.start(1)]):
             yield sentence[: number.start(1)]
-        yield number.group(1) if number else sentence
+            yield number.group(1)
+        else:
+            yield sentence
+
+
+def _is_abbreviated(text: str) -> bool:
+    """Whether the full stop that a text ends with is an abbreviation's, and so the number behind it no list's."""
+    tail = text[-_TAIL:]
+    if any(known.search(tail) for known in (_ABBREVIATION, _SHORTENED, _BEFORE_NUMBERS)):
+        return True
+    return not sentencex.segment("de", f"{tail.rstrip()} Er")[-1].startswith("Er")
 
 
 def _joined(sentences: Sequence[str]) -> Iterator[str]:
