@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 _BLOCK = 1 << 20
+_UNWRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS}
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 
 
@@ -34,12 +37,11 @@ def write_json(path: Path, value: object) -> None:
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` (file or folder) that takes its place when the block ends without an exception.
 
-    Two cases are not atomic: a file that can be written but not replaced, as one that is mounted by itself, is
-    overwritten; and where the system cannot exchange two folders at once, whoever is killed between the two steps that
-    it takes then leaves the older one in a folder beside `path`.
+    Two cases are not atomic: a file that can be written but not replaced, as one that is mounted by itself or stands in
+    a folder that cannot be written, is overwritten; and where the system cannot exchange two folders at once, whoever
+    is killed between the two steps that it takes then leaves the older one in a folder beside `path`.
     """
-    # A folder of its own, so that two programs that write the same path do not write the same temporary file.
-    with TemporaryDirectory(dir=path.parent, prefix=f".{path.name[:32]}.") as folder:
+    with _temporary_folder(path) as folder:
         temporary, replaced = Path(folder) / path.name, Path(folder) / f"{path.name[:32]}.replaced"
         try:
             yield temporary
@@ -51,6 +53,17 @@ def atomic_path(path: Path) -> Iterator[Path]:
         finally:
             if replaced.exists() and not path.exists():
                 replaced.replace(path)
+
+
+def _temporary_folder(path: Path) -> TemporaryDirectory[str]:
+    """A folder of its own, so that two programs that write the same path do not write the same temporary file."""
+    prefix = f".{path.name[:32]}."
+    try:
+        return TemporaryDirectory(dir=path.parent, prefix=prefix)
+    except OSError as error:
+        if error.errno in _UNWRITABLE and path.is_file() and os.access(path, os.W_OK):
+            return TemporaryDirectory(prefix=prefix)
+        raise
 
 
 def _replace(temporary: Path, path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -98,6 +99,30 @@ def test_a_file_that_can_be_written_but_not_replaced_is_overwritten(
         temporary.write_text("new")
     assert (path.read_text(), path.stat().st_ino) == ("new", inode)
     assert names(tmp_path) == ["out.txt"]
+
+
+def test_a_file_in_a_folder_that_cannot_be_written_is_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To which a user has no rights, as to the file; whoever runs the tests may have all."""
+    make = os.mkdir
+
+    def refused(path: Path | str, *_: object) -> None:
+        if Path(path).parent == tmp_path:
+            raise PermissionError(errno.EACCES, "denied")
+        make(path)
+
+    path = tmp_path / "out.txt"
+    path.write_text("a longer old one")
+    monkeypatch.setattr("os.mkdir", refused)
+    monkeypatch.setattr(Path, "replace", refused)
+    with atomic_path(path) as temporary:
+        temporary.write_text("new")
+        assert path.read_text() == "a longer old one"
+    assert path.read_text() == "new"
+    assert names(tmp_path) == ["out.txt"]
+    with pytest.raises(PermissionError), atomic_path(tmp_path / "another.txt"):
+        pass
 
 
 @pytest.mark.parametrize("exchanges", [True, False])
