@@ -117,7 +117,7 @@ def export_bundle(path: Path, lines: Sequence[str], weight_bits: int | None = No
         decoding=bundle.decoding,
         write_files=write_files,
         training={**bundle.training, **({} if weight_bits is None else {"weight_bits": weight_bits})},
-        scores=bundle.scores,
+        scores=bundle.scores if weight_bits is None else {},  # they are of the weights before
         others_stay=True,
     )
     return without_graphs

@@ -94,7 +94,8 @@ def test_a_pair_whose_weights_have_4_bits_translates_as_well(
     trained, exported = copy / "bundle", copy / "exported"
     shutil.copytree(run_folder / "bundle", exported)
     specmt("export", exported, "--calibration", SMOKE / "valid.de", "--weight-bits", 4)
-    assert json.loads((exported / "manifest.json").read_text())["training"]["weight_bits"] == 4
+    manifest = json.loads((exported / "manifest.json").read_text())
+    assert (manifest["training"]["weight_bits"], manifest["scores"]) == (4, {}), "scores are of the weights before"
     before = integers(run_folder / "bundle")
     assert max(array.max() for array in before.values()) == 127
     for bundle in (trained, exported):
