@@ -40,10 +40,12 @@ class Key:
 
     @classmethod
     def here(cls, translator: Translator) -> Key:
-        """The key of a model and an engine on this machine; another build of the native engine is another engine."""
+        """The key of a model and an engine on this machine; another build or GPU is another engine."""
         engine = translator.engine.name
         if engine.startswith("native"):
             engine += f", {native_library.build()}"
+        elif hardware := getattr(translator.engine, "hardware", ""):
+            engine += f", {hardware}"
         return cls(translator.model_digest, engine, cpu_model(), translator.workers)
 
     @property

@@ -75,6 +75,14 @@ def test_what_was_found_with_another_build_is_kept_apart(monkeypatch: pytest.Mon
     assert tuned.stored(tuned.Key.here(translator), longest=10) is None
 
 
+def test_what_was_found_on_other_hardware_is_kept_apart() -> None:
+    translator = scripted_translator(ScriptedEngine(name="torch-cuda-bf16"))
+    translator.engine.hardware = "a GPU"
+    tuned.store(tuned.Key.here(translator), Tuned(5, 8))
+    translator.engine.hardware = "another GPU"
+    assert tuned.stored(tuned.Key.here(translator), longest=10) is None
+
+
 @pytest.mark.parametrize(
     "damaged",
     ["", "{", "[]", '{"format_version": 2, "draft_length": 5, "rows": 1}', None],

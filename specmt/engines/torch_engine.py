@@ -51,6 +51,13 @@ class TorchEngine:
         return f"torch-{self._device.type}-{'bf16' if self._bf16 else 'fp32'}"
 
     @property
+    def hardware(self) -> str:
+        """What decides its speed beside the processor: the GPU's name, or the number of threads."""
+        if self._device.type == "cuda":
+            return torch.cuda.get_device_name(self._device)
+        return f"{torch.get_num_threads()} threads"
+
+    @property
     def max_draft_length(self) -> int:
         """The most slots that the drafter was trained to fill."""
         return self.architecture.draft_length
