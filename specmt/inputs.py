@@ -173,8 +173,11 @@ def redirected() -> Path | None:
     again = Path("/dev/stdin")
     try:
         if stat.S_ISREG(os.fstat(0).st_mode) and os.lseek(0, 0, os.SEEK_CUR) == 0:
-            again.open("rb").close()
-            return again
+            with again.open("rb", buffering=0) as stream:
+                stream.seek(1)
+                if os.lseek(0, 0, os.SEEK_CUR) == 0:
+                    return again
+                stream.seek(0)  # it is the same open file, as on macOS: reading it reads the input away
     except OSError:  # it is closed, or another user's
         pass
     return None

@@ -217,14 +217,20 @@ class Translator:
                 gate.landed(done[0].request)
                 yield done
 
+        def left(translation: Translation) -> Translation:
+            try:
+                return self._left(wrapping, translation, settings)
+            except InputError as error:
+                raise InputError(f"{lines.name}: {error}") from None
+
         for done in run_in_threads(work, self.workers, results, admission.stop):
             if done:
                 board.close(done)
             for translation in self._ready(board, settings):
-                yield self._left(wrapping, translation, settings)
+                yield left(translation)
                 admission.finished(translation.index + 1)
         for translation in self._ready(board, settings):
-            yield self._left(wrapping, translation, settings)
+            yield left(translation)
         lines.check()
         assert board.empty, "a line was opened and not translated"
 

@@ -235,7 +235,7 @@ def test_a_line_that_is_too_long_is_split_or_named() -> None:
     assert whole.stdout.count(b"\n") == 1
     assert "standard input: line 2: " in failed(whole, 1) and "--no-split" in whole.stderr.decode()
     element = b"Ein Hund.\n<b>" + line + b"</b>"
-    assert "line 2: " in failed(tried("translate", "--no-split", stdin=element), 1)
+    assert "standard input: line 2: " in failed(tried("translate", "--no-split", stdin=element), 1)
 
 
 @pytest.mark.parametrize(

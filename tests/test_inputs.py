@@ -157,3 +157,14 @@ def test_a_redirected_file_that_may_not_be_opened_is_not_read_twice(tmp_path: Pa
         (tmp_path / "private.de").chmod(0)
         with without_rights():
             assert redirected() is None
+
+
+def test_a_redirected_file_is_not_read_away_where_opening_it_again_does_not_begin_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS, where `/dev/stdin` is the open file itself."""
+    (tmp_path / "text.de").write_text("Ein Hund\n")
+    with from_file(tmp_path / "text.de"):
+        monkeypatch.setattr(Path, "open", lambda path, mode, buffering: os.fdopen(os.dup(0), mode, buffering))
+        assert redirected() is None
+        assert os.read(0, 100) == b"Ein Hund\n"

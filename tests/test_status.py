@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from specmt.commands.translating import report_unplaced
 from specmt.outputs import Output
 from specmt.status import status
 from specmt.translation import Translation
@@ -54,3 +55,9 @@ main()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+def test_what_could_not_be_placed_is_one_line_of_plain_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """Terms may hold anything, and a terminal heeds escapes."""
+    report_unplaced(Translation(index=1, source="a", text="b", score=0.0, unplaced=("d\x1b[2Ja", "e\u2028f")))
+    assert capsys.readouterr().err == "specmt: line 2: not in the translation: d [2Ja, e f\n"

@@ -13,6 +13,7 @@ from specmt import __version__
 from specmt.cli_options import InputFormat, OnBadBytes
 from specmt.errors import UsageError
 from specmt.forms import Form
+from specmt.guards import printable
 from specmt.inputs import LineParser, is_input, jsonl_parser, reading, redirected, text_parser
 from specmt.line_digests import LineDigests
 from specmt.outputs import STANDARD_OUTPUT, Resumable, descriptor, writing
@@ -114,7 +115,7 @@ def run(
         for translation in translator.translate_stream(
             lines, settings, batch_size, max_batch_tokens, target.finished_before, protection, streams.is_jsonl
         ):
-            _report_unplaced(translation)
+            report_unplaced(translation)
             target.write(form.render(translation))
             show(translation)
 
@@ -144,7 +145,8 @@ def _options_that_matter(
     }
 
 
-def _report_unplaced(translation: Translation) -> None:
+def report_unplaced(translation: Translation) -> None:
+    """Name on stderr what had to stand in a translation and does not."""
     if translation.unplaced:
-        missing = ", ".join(translation.unplaced)
+        missing = printable(", ".join(translation.unplaced))
         typer.echo(f"specmt: line {translation.index + 1}: not in the translation: {missing}", err=True)
