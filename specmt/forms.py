@@ -45,7 +45,7 @@ class Form:
         if self.format is OutputFormat.jsonl:
             return self._jsonl(translation)
         # A line with fewer alternatives takes as many lines as any other: nothing may shift.
-        missing = Alternative("", -math.inf if translation.n_best else 0.0)
+        missing = Alternative("", -math.inf if translation.n_best or translation.text else 0.0)
         alternatives = [*(translation.n_best or (translation.as_alternative,)), *[missing] * self.n_best][: self.n_best]
         lines = (
             self._text(alternatives) if self.format is OutputFormat.text else self._fairseq(translation, alternatives)

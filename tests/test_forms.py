@@ -84,6 +84,7 @@ def test_a_list_of_alternatives_has_the_translation_even_where_nothing_was_decod
 def test_an_alternative_that_is_missing_is_worse_than_any() -> None:
     form = Form(OutputFormat.text, VOCABULARY, n_best=2, scores=True)
     assert form.render(replace(PLAIN, n_best=(Alternative("A man", -1.0),))) == "-1.0000\tA man\n-inf\t\n"
+    assert form.render(replace(PLAIN, text="5", score=0.0)) == "0.0000\t5\n-inf\t\n", "nor better than a copy"
     assert form.render(BLANK) == "0.0000\t\n" * 2
 
 
