@@ -81,6 +81,7 @@ class Pipeline(ABC):
         if only is not None and only not in names:
             raise UsageError(f"--stage {only}: expected one of {', '.join(names)}")
         check_destination(self.bundle)
+        driver.on_gpu(self.config.runtime)  # refuses one that is not there
         self.data.check()
         if (pair := self.check_start()) and pair != self.data.languages:
             self.reporter.announce(f"start_from: {self.config.start_from} translates {' to '.join(pair)}")

@@ -113,7 +113,7 @@ class Stage:
         if self.folder.exists() and (changed or restart):
             why = "inputs have changed" if changed else "restarted"
             announce(f"{self.name}: {why}; what stood there is now {move_aside(self.folder)}")
-        announce(f"{self.name}: {'goes on' if self.folder.exists() else 'begins'}")
+        announce(f"{self.name}: {'goes on from what was kept' if self.folder.exists() else 'begins'}")
         try:
             self._run(fingerprint)
         except OSError as error:

@@ -41,6 +41,16 @@ def test_without_a_gpu_the_cpu_trains_unless_one_is_asked_for(monkeypatch: pytes
         driver.on_gpu(RuntimeConfig(device="cuda"))
 
 
+def test_a_gpu_that_is_not_there_is_missed_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    config = load_config(TINY, ["runtime.device=cuda", f"output={tmp_path / 'run'}"])
+    with pytest.raises(TrainingError, match="torch finds no GPU"):
+        training.pipeline(config, pipeline.Reporter(print, lambda *_: None)).run()
+    assert not (tmp_path / "run").exists()
+
+
 def test_another_device_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"tiny-smoke\.yaml: runtime\.device: .*'cpu' or 'cuda', found 'tpu'$"):
         load_config(TINY, ["runtime.device=tpu"])

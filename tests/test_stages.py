@@ -58,7 +58,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-UP_TO_DATE, BEGUN, RESUMED = ["a: up to date"], ["a: begins", "a: done"], ["a: goes on", "a: done"]
+UP_TO_DATE, BEGUN, RESUMED = ["a: up to date"], ["a: begins", "a: done"], ["a: goes on from what was kept", "a: done"]
 MOVED = ["a: inputs have changed; what stood there is now a.old-1", *BEGUN]
 
 
