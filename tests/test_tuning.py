@@ -290,6 +290,16 @@ def test_tune_prints_json_and_strict_translation_uses_the_length_unless_one_is_g
     assert drafted(bundle, "--strict") == [], "plain steps are faster here"
 
 
+def test_what_was_measured_is_printed_where_it_cannot_be_kept(bundle: Path, own_cache: Path) -> None:
+    own_cache.mkdir(exist_ok=True)
+    (own_cache / "specmt").write_text("a file where a folder should be")
+    text = own_cache / "text"
+    text.write_text("\n".join(SENTENCES))
+    options = ("--engine", "torch", "--source", str(text), "--rounds", "1", "--format", "json")
+    done = CliRunner().invoke(app, ["tune", str(bundle), *options])
+    assert (done.exit_code, json.loads(done.stdout)["kept_in"]) == (1, None)
+
+
 @pytest.mark.parametrize("options", [(), ("--reproducible",), ("--input-format", "jsonl")])
 def test_translate_says_whether_any_line_may_ask_to_be_reproducible(
     bundle: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]

@@ -58,18 +58,17 @@ def tune(
     emission = _emission(translator, model, source, lines)
     found = tuning.tune(translator.engine, requests, emission, rounds, workers=translator.workers)
     key = tuned.Key.here(translator)
+    kept_in = None
     try:
-        path = tuned.store(key, tuned.Tuned(found.best.draft_length, found.rows))
-    except InputError:
-        if output_format is ReportFormat.text:
-            typer.echo(_table(found))  # what was measured need not be lost
-        raise
-    if output_format is ReportFormat.json:
-        result = {**found.to_json(), **asdict(key), "kept_in": str(path)}
-        typer.echo(json.dumps(result, ensure_ascii=False, indent=2))
-    else:
-        typer.echo(_table(found))
-        typer.echo(f"{key.engine}, {key.cpu}, cores used: {key.cores}; kept in {path}")
+        kept_in = str(tuned.store(key, tuned.Tuned(found.best.draft_length, found.rows)))
+    finally:  # what was measured need not be lost where it cannot be kept
+        if output_format is ReportFormat.json:
+            result = {**found.to_json(), **asdict(key), "kept_in": kept_in}
+            typer.echo(json.dumps(result, ensure_ascii=False, indent=2))
+        else:
+            typer.echo(_table(found))
+    if output_format is ReportFormat.text:
+        typer.echo(f"{key.engine}, {key.cpu}, cores used: {key.cores}; kept in {kept_in}")
 
 
 def _lines(bundle: Bundle, source: Path | None) -> list[str] | None:
