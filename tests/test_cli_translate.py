@@ -20,6 +20,8 @@ HARD = (
     "\ufeffEin Hund schläft.\r\n\n   \nZwei Katzen spielen\u2028im Garten.\nEin \x00 Mann.\n😀😀\nEine Frau. Ein Mann."
 ).encode()
 
+SAMPLES = ("--source", ROOT / "data" / "sample.de", "--reference", ROOT / "data" / "sample.de")
+
 
 def test_standard_output_by_its_path_is_added_to(tmp_path: Path) -> None:
     """What a shell opened with `>>` must not be replaced."""
@@ -293,6 +295,8 @@ def test_too_little_memory_is_one_line_and_what_was_done_is_kept(engine: str, ki
         (("translate", "--model", "m" * 300), 1, f"specmt: {'m' * 300}: file name too long"),
         (("translate", "--terminology", "/"), 1, "specmt: /: cannot be read: is a directory"),
         (("train", "--config", "/"), 1, "specmt: /: cannot be read: is a directory"),
+        (("eval", *SAMPLES, "--strategies", ""), 2, "--strategies: '' is none of ar"),
+        (("eval", *SAMPLES, "--beta", 1), 2, "give --beta 2 or more; spec-strict is strict anyway"),
         (("translate", "-o", "/none/out.en"), 1, "/none/out.en: cannot be written: no such file or directory"),
     ],
 )

@@ -86,11 +86,15 @@ def evaluate(
     if not (translator.has_drafter or draft_length is beta is tau is None):
         raise UsageError(f"--draft-length, --beta and --tau are for drafts, and {model} has no drafter")
     translator.defaults = _with(translator.defaults, draft_length=draft_length, beta=beta, tau=tau)
+    if translator.defaults.beta == 1 and not beta is tau is None:
+        raise UsageError(
+            "--beta and --tau are for relaxed decoding: give --beta 2 or more; spec-strict is strict anyway"
+        )
     result = evaluation.evaluate(
         translator,
         [pair.source for pair in pairs],
         [pair.target for pair in pairs],
-        [name.strip() for name in strategies.split(",")] if strategies else _default_strategies(translator),
+        _default_strategies(translator) if strategies is None else [name.strip() for name in strategies.split(",")],
         batch_size=batch_size,
         repeats=repeats,
         report=partial(typer.echo, err=True),
