@@ -225,7 +225,7 @@ def test_a_token_that_is_none_is_refused(folder: Path) -> None:
             engine.encode([[5, id_, EOS_ID]])
 
 
-def test_a_draft_of_no_slots_and_a_window_of_no_tokens_are_refused(folder: Path) -> None:
+def test_a_draft_of_no_slots_and_a_window_or_source_of_no_tokens_are_refused(folder: Path) -> None:
     engine = NativeEngine(ARCHITECTURE, folder)
     rows, ids = engine.encode([[5, EOS_ID]] * 2), np.array([EOS_ID, EOS_ID])
     with pytest.raises(EngineError, match="no slots"):
@@ -236,6 +236,8 @@ def test_a_draft_of_no_slots_and_a_window_of_no_tokens_are_refused(folder: Path)
         engine.verify(rows, np.empty((2, 0), dtype=np.int64), 1)
     with pytest.raises(EngineError, match="no slots"):
         engine.draft(engine.encode([]), np.empty(0, dtype=np.int64), 3)
+    with pytest.raises(EngineError, match="a source of no tokens"):
+        engine.encode([[5, EOS_ID], []])
 
 
 def test_a_range_that_is_not_there_is_named_and_others_are_not_read(folder: Path, tmp_path: Path) -> None:

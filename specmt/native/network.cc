@@ -88,6 +88,7 @@ void Network::encode(const int64_t* ids, const int64_t* lengths, int count, Row*
   const bool pre_norm = shape_.encoder_pre_norm;
   int lines = 0, longest = 0;
   for (int row = 0; row < count; ++row) {
+    if (lengths[row] < 1) throw std::invalid_argument("a source of no tokens");
     lines += int(lengths[row]);
     longest = std::max(longest, int(lengths[row]));
   }
