@@ -14,29 +14,42 @@ _TAIL = 60
 """Characters at a sentence's end that say whether it goes on."""
 _NEXT_NUMBER = re.compile(r"(?<=[.!?])[\"'“”»«)]*\s+(\d{1,3}\.\s*)$")
 """The number of what follows, behind the end of a sentence."""
-_ORDINAL = re.compile(r"(?:^|(?P<before>\b[^\W\d_]+)\s+|[^\d.,:\s]\s*)\d{1,3}\.\s*$")
+_CLOSING = re.compile(r"[’‘‹›»«“”\"']+(?:\s+|$)")
+"""Quotation marks that close what stands before them."""
+_HOLDING = re.compile(r"[„“”»«()\"]")
+"""Marks between which `sentencex` ends no sentence."""
+_INNER_END = re.compile(r"[.!?]\s+[A-ZÄÖÜ]")
+_CAPITAL = re.compile(r"[„»(\"]*[A-ZÄÖÜ]")
+_ENDED = re.compile(r"\w[.!?]+\s*$")
+_NUMBERED = re.compile(r"\b\d{1,3}\.\s*$")
+_FEWEST_WORDS = 3
+"""Of a sentence within another."""
+_ORDINAL = re.compile(r"(?:^|(?P<before>\b[^\W\d_]+)\s+|[^\d.,:\s]\s*|[,:]\s+)\d{1,3}\.\s*$")
 _BEFORE_ORDINALS = re.compile(
-    r"d(?:er|ie|as|en|em|es)|im|am|vom|zum|zur|beim|ab|bis|seit|vor|nach|und|oder|jede[rnms]?"
+    r"d(?:er|ie|as|en|em|es)|im|ins|am|ans|vom|zum|zur|beim|ab|bis|seit|vor|nach|und|oder|jede[rnms]?|diese[rnms]?"
     r"|(?:mein|dein|sein|ihr|unser|euer|ein|kein)(?:e[rnms]?)?",
     re.IGNORECASE,
 )
 """Words before an ordinal and its noun."""
 _COUNTED = re.compile(
-    r"(?:Jan|Feb|Mrz|Apr|Jun|Jul|Aug|Sept?|Okt|Nov|Dez|Jhd?|Aufl|FC|Advent|Weltkrieg|Jahrhundert|Jahrtausend|Lebensjahr"
-    r"|Auflage|Bundesliga|Liga|Klasse|Etage|Stock|Platz|Tag|Mal|Geburtstag|Spieltag|Bezirk|Semester|Quartal|Halbjahr"
-    r"|Kapitel|Runde|Minute)(?:e?s)?\b"
+    r"(?:Jan(?:uar)?|Feb(?:ruar)?|Mrz|März|Apr(?:il)?|Mai|Juni?|Juli?|Aug(?:ust)?|Sept?(?:ember)?|Okt(?:ober)?"
+    r"|Nov(?:ember)?|Dez(?:ember)?|Jhd?|Jahrhundert|Jahrtausend|Lebensjahr|Geburtstag|Tag|Woche|Semester|Quartal|Halbjahr"
+    r"|Advent|Weltkrieg|Aufl|Auflage|Kapitel|Teil|FC|Bundesliga|Liga|Runde|Minute|Hälfte|Spieltag|Mannschaft|Tor|Titel"
+    r"|Sieg|Klasse|Etage|Stock|OG|UG|Obergeschoss|Untergeschoss|Platz|Mal|Bezirk|Generation|Sohn|Sinfonie|Symphonie|Staffel"
+    r"|Konzert|Lesung|Kabinett|Wahl|Präsident|Vorsitzende[rn]?|Mahnung)(?:e?s|n)?\b"
 )
 """What stands behind ordinals, whatever stands before them."""
 _BEGINNINGS = re.compile(
     r"(?:Ich|Du|Er|Sie|Es|Wir|Ihr|Man|Der|Die|Das|Dies(?:e[rnms]?)?|Ein(?:e[rnms]?)?|Mein(?:e[rnms]?)?|Sein(?:e[rnms]?)?"
     r"|Unser(?:e[rnms]?)?|Kein(?:e[rnms]?)?|Und|Aber|Oder|Doch|Denn|Dann|Danach|Da|Dort|Hier|Jetzt|Heute|Morgen|Gestern"
     r"|So|Wer|Was|Wie|Wo|Wann|Warum|Wenn|Weil|Als|Ob|Obwohl|In|Im|Am|An|Auf|Aus|Bei|Mit|Nach|Seit|Von|Vor|Zu|Für|Bis"
-    r"|Nur|Auch|Ja|Nein|Nicht|Leider|Bitte)\b"
+    r"|Nur|Auch|Ja|Nein|Nicht|Leider|Bitte|Danke|Vielen?|Mehr|(?:Liebe|Schöne|Beste|Herzliche) Grüße)\b"
 )
 """Words that begin a sentence, and follow no ordinal."""
 _ABBREVIATION = re.compile(
-    r"(?:^|[\s(„\"-])(?:Hrn|Frl|Fr|Fa|Tel|inkl|exkl|max|min|Anm|Abb|Kap|Dipl|Ing|geb|gest|verh|zzgl|abzgl|ggf|evtl|vgl"
-    r"|bzw|ca)\.\s*$"
+    r"(?:^|[\s(„\"-])(?:Hrn|Frl|Fr|Fa|Tel|inkl|exkl|max|min|Anm|Abb|Kap|Dipl|Ing|Mag|Univ|Abt|Vors|Bhf|Bsp|Pck|Stk|Hrsg|geb"
+    r"|gest|gegr|gez|verh|zzgl|abzgl|ggf|ggü|evtl|vgl|bspw|bzw|ca|sog|ehem|stellv|stv|allg|entspr|versch|freundl|herzl|dt"
+    r"|franz|ital|amerik|engl|kath|ev|z\. ?Hd)\.\s*$"
 )
 """What ends no sentence."""
 _SHORTENED = re.compile(r"\b(?:Jan|Feb|Mrz|Apr|Aug|Sept?|Okt|Nov|Dez|Jhd?|Aufl|Std|Min|Sek|Mio|Mrd|Nr|Str)\.\s*$")
@@ -99,7 +112,47 @@ def sentences_of(language: str, text: str) -> list[str]:
     found = sentencex.segment(language, text)
     if "".join(found) != text:
         return [text]
-    return list(_joined(list(_numbered(found)))) if language == "de" else found
+    found = _closed(found)
+    if language != "de":
+        return found
+    opened = [part for sentence in found for part in _opened(sentence)]
+    return list(_joined(list(_numbered(opened))))
+
+
+def _closed(sentences: Sequence[str]) -> list[str]:
+    """Sentences, each with the quotation marks that close it."""
+    closed: list[str] = []
+    for sentence in sentences:
+        end = 0
+        if closed and not closed[-1][-1:].isspace() and (closing := _CLOSING.match(sentence)):
+            end = closing.end()
+            closed[-1] += sentence[:end]
+        if end < len(sentence):
+            closed.append(sentence[end:])
+    return closed
+
+
+def _opened(sentence: str) -> Iterator[str]:
+    """The sentences of one that quotation marks or parentheses hold together: models have seen few of such."""
+    begin = place = 0
+    if _INNER_END.search(sentence) and _HOLDING.search(sentence):
+        for masked in sentencex.segment("de", _HOLDING.sub("\u200b", sentence)):
+            part = sentence[place : place + len(masked)]
+            if _CAPITAL.match(part) and _are_sentences(sentence[begin:place], part):
+                yield sentence[begin:place]
+                begin = place
+            place += len(masked)
+    yield sentence[begin:]
+
+
+def _are_sentences(text: str, following: str) -> bool:
+    """Whether two texts are long enough for sentences of their own, and the first ends like one."""
+    if any(len(part.split(maxsplit=_FEWEST_WORDS)) < _FEWEST_WORDS for part in (text, following)):
+        return False
+    tail = _HOLDING.sub("", text[-_TAIL:])
+    if not _ENDED.search(tail) or _is_abbreviated(tail):
+        return False
+    return not _NUMBERED.search(tail) or _BEGINNINGS.match(following) is not None
 
 
 def _numbered(sentences: Sequence[str]) -> Iterator[str]:
@@ -140,7 +193,7 @@ def _goes_on(tail: str, following: str) -> bool:
     """Whether what ends in `tail` goes on with what follows."""
     front = following.lstrip()
     first = front[:1]
-    if first == "-" and len(front) == len(following) and not tail[-1:].isspace():
+    if first and first in "-,;:" and len(front) == len(following) and not tail[-1:].isspace():
         return True
     if _ABBREVIATION.search(tail) or (first.islower() and _SHORTENED.search(tail)):
         return True

@@ -12,7 +12,10 @@ from specmt.sentences import usual_code
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
 german = st.lists(
-    st.sampled_from([*SENTENCES, "Ja", "z. B.", "…", "Wie?", "\n", " ", "Dr.", "am", "3.", "-"]), max_size=8
+    st.sampled_from(
+        [*SENTENCES, "Ja", "z. B.", "…", "Wie?", "\n", " ", "Dr.", "am", "3.", "-", "„", "(", "“", ")", "Ja.“"]
+    ),
+    max_size=8,
 ).map(" ".join)
 
 
@@ -79,6 +82,21 @@ def test_splitting_a_segment_again_changes_nothing(line: str) -> None:
         ("Das steht in Art. 5. Siehe S. 12.", ["Das steht in Art. 5.", "Siehe S. 12."]),
         ("Der Bus Nr. 7. Er kommt. Hauptstr. 12.", ["Der Bus Nr. 7.", "Er kommt.", "Hauptstr. 12."]),
         ("Ab mind. 18. Es sind insg. 30. Joh. 3.", ["Ab mind. 18.", "Es sind insg. 30.", "Joh. 3."]),
+        ("Am Sonntag, 12. Mai, im 3. OG, 2. Stock", ["Am Sonntag, 12. Mai, im 3. OG, 2. Stock"]),
+        ("In diesem 2. Teil, in 2. Lesung: 1. Platz", ["In diesem 2. Teil, in 2. Lesung: 1. Platz"]),
+        ("Bis zum 15. Danke! Am 3. Liebe Grüße", ["Bis zum 15.", "Danke!", "Am 3.", "Liebe Grüße"]),
+        ("Die allg. Regeln, z. Hd. Herrn Meier", ["Die allg. Regeln, z. Hd. Herrn Meier"]),
+        ("Betr.: 2 Zi., Kü., Bad", ["Betr.: 2 Zi., Kü., Bad"]),
+        ("Sie rief: ‚Was nun?‘ Er: »Geh.« Ende.", ["Sie rief: ‚Was nun?‘", "Er: »Geh.«", "Ende."]),
+        (
+            "„Der Umsatz ist gestiegen. Wir sind zufrieden. So geht es weiter“, sagte er.",
+            ["„Der Umsatz ist gestiegen.", "Wir sind zufrieden.", "So geht es weiter“, sagte er."],
+        ),
+        ("(Das ist der Anfang. Das ist das Ende.)", ["(Das ist der Anfang.", "Das ist das Ende.)"]),
+        ("„Komm her. Ich warte auf dich“, sagte er.", ["„Komm her. Ich warte auf dich“, sagte er."]),
+        ("Es fehlt viel (z. B. Das Buch von Kant).", ["Es fehlt viel (z. B. Das Buch von Kant)."]),
+        ("Im Jahr 1421 (19. Jahr der Ära) war das.", ["Im Jahr 1421 (19. Jahr der Ära) war das."]),
+        ("Es waren viele (?? Menschen und Tiere) da.", ["Es waren viele (?? Menschen und Tiere) da."]),
         ("Dipl.-Ing. Meier, inkl. Hund, im 19. Jh. war", ["Dipl.-Ing. Meier, inkl. Hund, im 19. Jh. war"]),
         ("Im 19. Jh. Das war", ["Im 19. Jh.", "Das war"]),
     ],
@@ -147,7 +165,7 @@ def test_without_a_blank_between_sentences_there_is_none_between_translations() 
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("unit", ["a", ".", " ", '"', "😀", "\x00", "a. "])
+@pytest.mark.parametrize("unit", ["a", ".", " ", '"', "😀", "\x00", "a. ", "(Ab cd ef. ", "(Ab. ", "’"])
 def test_a_long_line_takes_time_in_proportion(unit: str) -> None:
     line = (unit * 200_000)[:200_000]
     assert letters("".join(split(line, 80))) == letters(line)
