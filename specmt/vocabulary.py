@@ -21,6 +21,8 @@ _NORMALISATION = "nmt_nfkc"
 """SentencePiece's name of what it does to a text first."""
 _WORD = "▁"
 """How pieces write a blank."""
+_LOOK_ALIKES = {**dict.fromkeys("»«‟", '"'), **dict.fromkeys("›‹‚‘´", "'"), **dict.fromkeys("‐‑−", "-"), "×": "x"}
+"""What a character is read as by a vocabulary that knows this one only: another quotation mark, hyphen or sign."""
 # The argument's name changed with sentencepiece 0.2.1.
 _WITH_SURFACES: Any = (
     {"return_type": "proto"}
@@ -77,6 +79,8 @@ class Vocabulary:
         found = tuple(self._processor.id_to_piece(id_) for id_ in range(min(len(self), len(SPECIAL_PIECES))))
         if found != SPECIAL_PIECES:
             raise ValueError(f"the first pieces are {' '.join(found)}, not {' '.join(SPECIAL_PIECES)}")
+        known = {one: alike for one, alike in _LOOK_ALIKES.items() if not self._spells(one) and self._spells(alike)}
+        self._read_as = str.maketrans({"\N{SOFT HYPHEN}": "", **known})
 
     def __len__(self) -> int:
         return int(self._processor.get_piece_size())
@@ -89,9 +93,13 @@ class Vocabulary:
     def encode(self, text: str) -> list[int]:
         """Ids of a line, without end-of-sentence; empty for a blank line. `[MASK]` in a text is plain characters.
 
-        Soft hyphens, which say where a word may be broken, are no part of it.
+        Soft hyphens, which say where a word may be broken, are no part of it. Of some characters that no piece has,
+        such as `»`, it is those that look alike.
         """
-        return list(self._processor.encode(_without_breaks(text)))
+        return list(self._processor.encode(text.translate(self._read_as)))
+
+    def _spells(self, character: str) -> bool:
+        return UNK_ID not in self._processor.encode(character)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Detokenised text. Special ids other than `<unk>` leave no trace."""
@@ -102,7 +110,7 @@ class Vocabulary:
 
         One that begins a word comes with a blank before it.
         """
-        pieces = list(self._processor.encode(_without_breaks(text), **_WITH_SURFACES).pieces)
+        pieces = list(self._processor.encode(text.translate(self._read_as), **_WITH_SURFACES).pieces)
         return [
             " " * (before is not None and before.piece == _WORD) + str(piece.surface or piece.piece)
             for before, piece in zip([None, *pieces], pieces, strict=False)
@@ -144,10 +152,6 @@ class Vocabulary:
     def pieces(self) -> list[str]:
         """All pieces in the order of their ids."""
         return [self.piece(id_) for id_ in range(len(self))]
-
-
-def _without_breaks(text: str) -> str:
-    return text.replace("\N{SOFT HYPHEN}", "")
 
 
 def required_pieces(characters: str) -> str:

@@ -55,6 +55,15 @@ def test_soft_hyphens_are_no_part_of_a_word(sentence: str) -> None:
     assert vocabulary.unknown_symbols(hyphenated + "\u4e00") == vocabulary.unknown_symbols(sentence + "\u4e00")
 
 
+def test_what_is_unknown_is_read_as_what_looks_alike_and_is_known() -> None:
+    vocabulary = Vocabulary(add_characters(tiny_tokenizer(), "\"'-»"))
+    assert vocabulary.encode("«ein‑Hund‘") == vocabulary.encode("\"ein-Hund'")
+    assert UNK_ID not in vocabulary.encode("«ein‑Hund‘»")
+    assert vocabulary.encode("»") != vocabulary.encode('"'), "it has a piece of its own"
+    assert vocabulary.unknown_symbols("«ein‑Hund‘ 中") == [" 中"]
+    assert tiny_vocabulary().unknown_symbols("ein«") == ["«"], "neither is known"
+
+
 def test_encoding_adds_no_end_of_sentence() -> None:
     assert not {BOS_ID, PAD_ID, EOS_ID, UNK_ID} & set(tiny_vocabulary().encode(SENTENCES[0]))
 
