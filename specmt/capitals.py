@@ -19,6 +19,10 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _STRESSED = re.compile(r"(?<![\w-])[^\W\d_]{4,}(?![\w-])")
 """What may be a word that is stressed; shorter ones (`WHO`, `ICE`) are abbreviations as often."""
+_ABBREVIATED = 4
+"""Letters of an abbreviation, at most."""
+_LABEL = re.compile(r"([\W\d]*[^\W\d_]{3,}[^:.!?]{0,40}):\s+(?=\S)")
+"""What stands before a colon, and may be in capitals where the rest is not: `ACHTUNG: …`."""
 _NUMERAL = re.compile(r"[IVX]{2,}")
 _MARGIN = 1.0
 """Nats by which a word within a sentence must be more common with a capital: at a beginning all words have one."""
@@ -50,7 +54,9 @@ class Ordinary:
     def _text(self, sentence: str) -> str:
         composed = unicodedata.normalize("NFC", sentence)
         if not in_capitals(composed):
-            unstressed = _STRESSED.sub(self._unstressed, composed)
+            label = _label(composed)
+            spelt = self._text(label) if label else ""
+            unstressed = spelt + _STRESSED.sub(self._unstressed, composed[len(label) :])
             return sentence if unstressed == composed else unstressed
         words = list(_WORD.finditer(composed))
         if len(words) == 1 and self._is_name(words[0][0]):
@@ -103,23 +109,38 @@ class Ordinary:
 def with_capitals(text: str, segment: Segment) -> str:
     """The translation of a segment that was encoded as it is ordinarily written, with what capitals it must have.
 
-    That of a sentence in capitals is in capitals too, but for names that are not. Of other sentences, words that come
-    out as they were encoded come out as they stood.
+    That of a sentence in capitals is in capitals too, but for names that are not, and so is that of a label. Of other
+    sentences, words that come out as they were encoded come out as they stood.
     """
     if not segment.ordinary:
         return text
     if in_capitals(segment.text):
-        kept = {word for word in _LETTERS.findall(segment.text) if _has_small_letters(word) and not word.islower()}
-        return _LETTERS.sub(lambda match: match[0] if match[0] in kept else match[0].upper(), text)
+        return _raised(text, segment.text)
+    end = max(text.find(":"), 0) if _label(segment.text) else 0
     stressed = {word.lower(): word for word in _STRESSED.findall(segment.text) if word.isupper()}
-    return _STRESSED.sub(lambda match: stressed.get(match[0], match[0]), text)
+    rest = _STRESSED.sub(lambda match: stressed.get(match[0], match[0]), text[end:])
+    return _raised(text[:end], segment.text) + rest
+
+
+def _raised(text: str, source: str) -> str:
+    """A text in capitals, but for names that are not in its source."""
+    kept = {word for word in _LETTERS.findall(source) if _has_small_letters(word) and not word.islower()}
+    return _LETTERS.sub(lambda match: match[0] if match[0] in kept else match[0].upper(), text)
+
+
+def _label(text: str) -> str:
+    """The label in capitals that a sentence in small letters begins with, without its colon; empty: none."""
+    label = _LABEL.match(text)
+    return label[1] if label and in_capitals(label[1]) else ""
 
 
 def in_capitals(text: str) -> bool:
-    """Whether a sentence is in capitals, but for a few words."""
+    """Whether a sentence is in capitals, but for a few words; abbreviations alone (`ARD und ZDF`) do not make one."""
     words = [word for word in _LETTERS.findall(text) if len(word) > 1 and word not in CARRIER_NAMES]
-    capital = sum(all(map(str.isupper, word.replace("ß", ""))) for word in words)
-    return capital > 0 and 4 * capital >= 3 * len(words)
+    capital = [word for word in words if all(map(str.isupper, word.replace("ß", "")))]
+    if len(capital) < len(words) and max(map(len, capital), default=0) <= _ABBREVIATED:
+        return False
+    return len(capital) > 0 and 4 * len(capital) >= 3 * len(words)
 
 
 def _has_small_letters(word: str) -> bool:

@@ -60,6 +60,8 @@ def spelt(text: str, vocabulary: Vocabulary, language: str = "de") -> str:
         ("DER II. WELTKRIEG", "Der II. Weltkrieg"),
         ("BITTE ÖFFNEN SIE Tom.", "Bitte öffnen sie Tom."),
         ("KEINE Panik!", "Keine Panik!"),
+        ("ACHTUNG: Bitte nicht öffnen.", "Achtung: Bitte nicht öffnen."),
+        ("WICHTIGE REGEL: Das ist NICHT gut.", "Wichtige Regel: Das ist nicht gut."),
         (
             "Bitte NICHT auf diese E-Mail antworten, das ist SEHR WICHTIG!",
             "Bitte nicht auf diese E-Mail antworten, das ist sehr wichtig!",
@@ -82,6 +84,8 @@ def test_capitals_are_read_as_they_are_ordinarily_written(text: str, ordinary: s
         "Was NICHT3 und WICHTIG_2 sind",
         "NATO",
         "UNESCO",
+        "ARD, ZDF und RTL",
+        "USA: Der Präsident reist ab.",
         "A, B, C",
         "12:30",
         "他说NATO很好。",
@@ -129,6 +133,19 @@ def test_a_stressed_word_that_is_the_same_in_english_keeps_its_capitals(vocabula
     assert with_capitals("The water is warm.", segment) == "The water is WARM."
 
 
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("Caution: Do not open Tom.", "CAUTION: Do not open Tom."),
+        ("Tom, caution: do not open.", "Tom, CAUTION: do not open."),
+        ("Do not open.", "Do not open."),
+    ],
+)
+def test_a_label_in_capitals_stays_one(said: str, expected: str, vocabulary: Vocabulary) -> None:
+    (segment,) = Ordinary("de", vocabulary).segments(whole("ACHTUNG: Nicht Tom öffnen.", vocabulary.encode))
+    assert with_capitals(said, segment) == expected
+
+
 def test_a_long_sentence_in_capitals_is_not_cut(translator: Translator) -> None:
     line = (
         "DIE BUNDESREGIERUNG HAT AM MITTWOCH IN BERLIN BESCHLOSSEN, DASS DIE NEUEN REGELN FÜR UNTERNEHMEN ERST IM "
@@ -156,7 +173,7 @@ def test_without_guards_a_model_reads_what_is_given(translator: Translator, sett
     assert list(guarded.source_ids) == translator.vocabulary.encode("Ein Mann spielt Gitarre.")
 
 
-TEXTS = st.one_of(st.text(max_size=40), st.text("AÄBßSTaäbst 'x1.", max_size=40))
+TEXTS = st.one_of(st.text(max_size=40), st.text("AÄBßSTaäbst 'x1.:", max_size=40))
 
 
 @given(text=TEXTS, source=TEXTS)
