@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TypeAlias
 
-from specmt.capitals import with_capitals
+from specmt.capitals import with_capitals, without_capital
 from specmt.decoding import Hypothesis, Iteration, ReplayCounts, Request, length_normalised
 from specmt.guards import LineWarning, printable, without_repeats
 from specmt.inputs import InputLine
 from specmt.segmentation import Segment
 from specmt.vocabulary import EOS_ID, UNK_ID, AnyVocabulary
+
+_CLAUSE_ENDS = ",;:"
+_ABBREVIATED = re.compile(r"\.\w\.$")
 
 
 @dataclass(frozen=True)
@@ -132,8 +136,8 @@ def join(parts: Sequence[Part], count: int) -> list[Rendered]:
             for rendered in part.renderings[:count]
         ]
         lines = sorted(longer, key=lambda line: -line[0])[:count]
-    glues = [part.segment.glue for part in parts]
-    return [_joined(score, _in_order(chosen), glues) for score, chosen in lines]
+    segments = [part.segment for part in parts]
+    return [_joined(score, _in_order(chosen), segments) for score, chosen in lines]
 
 
 _Chain: TypeAlias = "tuple[_Chain, Rendered] | None"
@@ -147,8 +151,14 @@ def _in_order(chain: _Chain) -> list[Rendered]:
     return links[::-1]
 
 
-def _joined(score: float, chosen: Sequence[Rendered], glues: Sequence[str]) -> Rendered:
-    texts = [f"{rendered.text}{glue}" for rendered, glue in zip(chosen, glues, strict=True) if rendered.text]
+def _joined(score: float, chosen: Sequence[Rendered], segments: Sequence[Segment]) -> Rendered:
+    texts = []
+    goes_on = False
+    for rendered, segment in zip(chosen, segments, strict=True):
+        text = without_capital(segment.text, rendered.text) if goes_on else rendered.text
+        goes_on = segment is not segments[-1] and _goes_on(segment)
+        if text:
+            texts.append((_open_ended(text, segment.text) if goes_on else text) + segment.glue)
     return Rendered(
         "".join(texts).strip(" \n"),
         score,
@@ -156,6 +166,17 @@ def _joined(score: float, chosen: Sequence[Rendered], glues: Sequence[str]) -> R
         tuple(log_prob for rendered in chosen for log_prob in rendered.token_log_probs),
         parts=tuple(chosen),
     )
+
+
+def _goes_on(segment: Segment) -> bool:
+    """Whether a segment that another follows is a part of a sentence, which was too long for the model."""
+    return "\n" not in segment.glue and (segment.text[-1].isalnum() or segment.text[-1] in _CLAUSE_ENDS)
+
+
+def _open_ended(text: str, source: str) -> str:
+    """A translation of a part of a sentence, with its source's end in place of the full stop that models give it."""
+    bare = text if _ABBREVIATED.search(text) else text.rstrip("." + _CLAUSE_ENDS)
+    return bare + source[-1] if bare and source[-1] in _CLAUSE_ENDS else bare or text
 
 
 def word_places(parts: Sequence[Part], renderings: Sequence[Rendered]) -> Iterator[tuple[int, int]]:

@@ -122,6 +122,11 @@ def with_capitals(text: str, segment: Segment) -> str:
     return _raised(text[:end], segment.text) + rest
 
 
+def without_capital(source: str, text: str) -> str:
+    """A translation in lower case at its beginning, where its source is so; `IP` and the like stay."""
+    return text[0].lower() + text[1:] if source[0].islower() and text[1:2].islower() else text
+
+
 def _raised(text: str, source: str) -> str:
     """A text in capitals, but for names that are not in its source."""
     kept = {word for word in _LETTERS.findall(source) if _has_small_letters(word) and not word.islower()}

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from specmt.capitals import without_capital
 from specmt.protection.lines import ProtectedLine, rewritten
 from specmt.protection.spans import Span
 from specmt.translation import Alternative, Translation
@@ -104,8 +105,3 @@ def without_end(source: str, text: str, required: str = "") -> str:
         return text
     bare, required_bare = text.rstrip(_ENDINGS) or text, required.rstrip(_ENDINGS)
     return bare + required[len(required_bare) :] if bare.endswith(required_bare) else bare
-
-
-def without_capital(source: str, text: str) -> str:
-    """A translation in lower case at its beginning, where its source is so; `IP` and the like stay."""
-    return text[0].lower() + text[1:] if source[0].islower() and text[1:2].islower() else text

@@ -20,10 +20,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from specmt.capitals import without_capital
 from specmt.errors import InputError
 from specmt.protection.carriers import Attempt, Carriers
 from specmt.protection.lines import ProtectedLine, rewritten, with_spaces_of
-from specmt.protection.pieces import translate_pieces, without_capital, without_end
+from specmt.protection.pieces import translate_pieces, without_end
 from specmt.protection.spans import KINDS, Parts, Span, SpanFinder, lacking, source
 from specmt.protection.terminology import Terminology
 from specmt.translation import Translation
