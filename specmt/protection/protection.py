@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from specmt.capitals import without_capital
 from specmt.errors import InputError
@@ -27,6 +28,7 @@ from specmt.protection.lines import ProtectedLine, rewritten, with_spaces_of
 from specmt.protection.pieces import translate_pieces, without_end
 from specmt.protection.spans import KINDS, Parts, Span, SpanFinder, lacking, source
 from specmt.protection.terminology import Terminology
+from specmt.protection.times import set_right
 from specmt.translation import Translation
 from specmt.vocabulary import AnyVocabulary
 from specmt.wrapping import Run
@@ -114,6 +116,8 @@ class Protection:
     def _checked(self, translation: Translation, line: ProtectedLine) -> Translation:
         """Say what of the source's spans is not in the translation, and leave out alternatives that lost more."""
         spans = [part for part in self._spans.parts(line.text) if isinstance(part, Span)]
+        for time in {span.text for span in spans if span.is_time}:
+            translation = rewritten(translation, partial(set_right, time))
         lost = lacking(translation.text, spans, spans)
         # Alternatives in pieces have not been looked at before.
         n_best = tuple(one for one in translation.n_best if set(lacking(one.text, spans, spans)) <= set(lost))

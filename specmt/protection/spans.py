@@ -10,6 +10,7 @@ from itertools import groupby
 
 from specmt.errors import UsageError
 from specmt.protection.terminology import Terminology, whole_word
+from specmt.protection.times import is_said, is_time
 from specmt.translation import Translation
 
 KINDS = ("url", "email", "tag", "placeholder", "number")
@@ -59,6 +60,8 @@ _TRIGGER = re.compile(rf"[\d<@{{%$&]|{_FRACTION}|://|(?i:www)\.|{_DOMAIN}")
 """What stands in every span but a term; a line without is told from others fast."""
 _NUMBER_BEGINS = re.compile(rf"(?<!\d)(?<!\d[.,:/])(?=\d|{_FRACTION})")
 _NUMBER_GOES_ON = re.compile(r"\d|[.,:/]\d")
+_LONGEST_TIME = 20
+"""Characters behind a number that say whether it is a time of day."""
 _WORD_GOES_ON = re.compile(r"\w")
 """Behind a number that ends in another character than a digit."""
 
@@ -79,6 +82,8 @@ class Span:
     """Of an element with text alone: what stands before and behind it, tags and blanks."""
     holds_positional: bool = False
     """Of an element: whether something positional stands in it."""
+    is_time: bool = False
+    """Of a number: whether it is a time of day, which may stand by the twelve-hour clock."""
     made: Translation | None = field(default=None, compare=False)
     """Of an element: the translation that is the target, with its alternatives."""
 
@@ -157,16 +162,18 @@ class SpanFinder:
         for match in self._pattern.finditer(line):
             kind, text = str(match.lastgroup), match[0]
             target = self._terminology.target(text) if kind == "term" and self._terminology else text
-            parts += [line[end : match.start()], Span(kind, text, target)]
-            end = match.end()
+            before, end = line[end : match.start()], match.end()
+            timed = kind == "number" and is_time(text, line[end : end + _LONGEST_TIME])
+            parts += [before, Span(kind, text, target, is_time=timed)]
         return [part for part in [*parts, line[end:]] if part]
 
 
 def lacking(text: str, wanted: Sequence[Span], spans: Sequence[Span]) -> list[Span]:
     """The spans of `wanted`, which are of `spans`, that stand in `text` less often than among `spans`.
 
-    What is part of an address, a tag or a placeholder, of a longer number or a longer term, does not count. Of spans
-    with the same target, such as two words that one term translates, all are lacking if one is.
+    A time of day may stand by the twelve-hour clock. What is part of an address, a tag or a placeholder, of a longer
+    number or a longer term, does not count. Of spans with the same target, such as two words that one term translates,
+    all are lacking if one is.
     """
     # What is found is taken out of the text, so the whole is looked for before its parts: addresses, tags and
     # placeholders before numbers and terms, but for those that a term holds; then the longest.
@@ -176,6 +183,7 @@ def lacking(text: str, wanted: Sequence[Span], spans: Sequence[Span]) -> list[Sp
         may_be_part = span.is_soft or span.target in held
         by_target.setdefault((may_be_part, -len(span.target), span.is_soft, span.target), []).append(span)
     lost: set[Span] = set()
+    whole = text
     for _, alike in groupby(sorted(by_target.items()), key=lambda item: item[0][:3]):
         groups = [same for _, same in alike]
         counts = {same[0].target: len(same) for same in groups if same[0].kind == "number"}
@@ -185,7 +193,8 @@ def lacking(text: str, wanted: Sequence[Span], spans: Sequence[Span]) -> list[Sp
             if same[0].kind != "number":
                 text, found = same[0].taken_from(text, len(same))
             if found < len(same):
-                lost.update(same)
+                unsaid = [span for span in same if not (span.is_time and is_said(span.text, whole))]
+                lost.update(unsaid if found < len(unsaid) else ())
     return [span for span in dict.fromkeys(wanted) if span in lost]
 
 
