@@ -35,14 +35,14 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     for name in SETS:
         pairs = read_corpus(ROOT / "data/corpora" / name, "de", "en")[: options.lines]
-        for together in (1, 2, 4):
-            lines = joined(pairs, together)
+        joined_lines = {together: joined(pairs, together) for together in (1, 2, 4)}
+        texts = {name if n == 1 else f"{name}, {n} lines as one": lines for n, lines in joined_lines.items()}
+        for label, lines in {**texts, f"{name}, 4 lines in quotation marks": quoted(joined_lines[4])}.items():
             whole = run(translator, lines, replace(settings, split=False, max_source_tokens=100_000))
             split = run(translator, lines, settings)
             segments = sum(translation.segments for translation in split)
             scores = " | ".join(f"{bleu(translations, lines):.1f}" for translations in (whole, split))
             repeated = " / ".join(str(repetitions(translations)) for translations in (whole, split))
-            label = name if together == 1 else f"{name}, {together} lines as one"
             print(f"| {label} | {len(lines)} | {segments} | {scores} | {repeated} |", flush=True)
 
 
@@ -50,6 +50,15 @@ def joined(pairs: Sequence[Pair], together: int) -> list[Pair]:
     """Every `together` lines as one, on both sides."""
     groups = [pairs[first : first + together] for first in range(0, len(pairs), together)]
     return [Pair(" ".join(pair.source for pair in group), " ".join(pair.target for pair in group)) for group in groups]
+
+
+def quoted(pairs: Sequence[Pair]) -> list[Pair]:
+    """Those in which nothing is in quotation marks or parentheses, in quotation marks."""
+    return [
+        Pair(f"„{pair.source}“", f'"{pair.target}"')
+        for pair in pairs
+        if not any(mark in pair.source for mark in '„“”"(')
+    ]
 
 
 def run(translator: Translator, lines: Sequence[Pair], settings: DecodingSettings) -> list[Translation]:

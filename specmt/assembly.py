@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -12,11 +11,9 @@ from specmt.capitals import with_capitals, without_capital
 from specmt.decoding import Hypothesis, Iteration, ReplayCounts, Request, length_normalised
 from specmt.guards import LineWarning, printable, without_repeats
 from specmt.inputs import InputLine
+from specmt.punctuation import goes_on_behind, punctuated
 from specmt.segmentation import Segment
 from specmt.vocabulary import EOS_ID, UNK_ID, AnyVocabulary
-
-_CLAUSE_ENDS = ",;:"
-_ABBREVIATED = re.compile(r"\.\w\.$")
 
 
 @dataclass(frozen=True)
@@ -99,9 +96,11 @@ def _rendered(
     else:
         text = vocabulary.decode(kept)
     text = with_capitals(text, segment)
-    if guarded and not text.strip():
-        text = _as_it_is(segment)
-        warnings.append(LineWarning.EMPTY)
+    if guarded:
+        text = punctuated(text, segment.text)
+        if not text.strip():
+            text = _as_it_is(segment)
+            warnings.append(LineWarning.EMPTY)
     score = length_normalised(hypothesis.log_prob, len(ids), length_penalty)
     words = tuple(kept[:-1] if kept[-1:] == [EOS_ID] else kept)
     return Rendered(text, score, tuple(ids), tuple(hypothesis.token_log_probs), tuple(warnings), words)
@@ -156,9 +155,9 @@ def _joined(score: float, chosen: Sequence[Rendered], segments: Sequence[Segment
     goes_on = False
     for rendered, segment in zip(chosen, segments, strict=True):
         text = without_capital(segment.text, rendered.text) if goes_on else rendered.text
-        goes_on = segment is not segments[-1] and _goes_on(segment)
+        goes_on = "\n" not in segment.glue and goes_on_behind(segment.text)
         if text:
-            texts.append((_open_ended(text, segment.text) if goes_on else text) + segment.glue)
+            texts.append(text + segment.glue)
     return Rendered(
         "".join(texts).strip(" \n"),
         score,
@@ -166,17 +165,6 @@ def _joined(score: float, chosen: Sequence[Rendered], segments: Sequence[Segment
         tuple(log_prob for rendered in chosen for log_prob in rendered.token_log_probs),
         parts=tuple(chosen),
     )
-
-
-def _goes_on(segment: Segment) -> bool:
-    """Whether a segment that another follows is a part of a sentence, which was too long for the model."""
-    return "\n" not in segment.glue and (segment.text[-1].isalnum() or segment.text[-1] in _CLAUSE_ENDS)
-
-
-def _open_ended(text: str, source: str) -> str:
-    """A translation of a part of a sentence, with its source's end in place of the full stop that models give it."""
-    bare = text if _ABBREVIATED.search(text) else text.rstrip("." + _CLAUSE_ENDS)
-    return bare + source[-1] if bare and source[-1] in _CLAUSE_ENDS else bare or text
 
 
 def word_places(parts: Sequence[Part], renderings: Sequence[Rendered]) -> Iterator[tuple[int, int]]:

@@ -1,10 +1,11 @@
-"""Lines put together of the translations of their segments."""
+"""Lines put together of the translations of their segments, each of which ends as its source does."""
 
 from __future__ import annotations
 
 import pytest
 
 from specmt.assembly import Part, Rendered, join
+from specmt.punctuation import punctuated
 from specmt.segmentation import Segment
 
 
@@ -17,17 +18,35 @@ def joined(*parts: tuple[str, str, str]) -> str:
 @pytest.mark.parametrize(
     ("parts", "expected"),
     [
-        ([("in Bonn, Köln,", " ", "In Bonn, Cologne."), ("Aachen.", "", "Aachen.")], "In Bonn, Cologne, Aachen."),
-        ([("es regnet;", " ", "It's raining."), ("vor dem Haus", "", "Outside.")], "It's raining; outside."),
-        ([("Es regnet;", " ", "It's raining;"), ("IP", "", "IP.")], "It's raining; IP."),
-        ([("der Mann", " ", "The man."), ("und ich", "", "And I")], "The man and I"),
-        ([("um 18 Uhr", " ", "At 6 p.m."), ("kam er", "", "He came.")], "At 6 p.m. he came."),
-        ([("Ja.", " ", "Yes."), ("er kam", "", "He came.")], "Yes. He came."),
-        ([("Titel", "\n", "Title."), ("ein Hund", "", "A dog.")], "Title.\nA dog."),
-        ([("…,", " ", "…"), ("ja", "", "Yes")], "…, yes"),
-        ([("nein,", " ", "."), ("ja", "", "Yes")], ". yes"),
+        ([("es regnet;", " ", "It's raining;"), ("vor dem Haus", "", "Outside")], "It's raining; outside"),
+        ([("Es regnet;", " ", "It's raining;"), ("IP", "", "IP")], "It's raining; IP"),
+        ([("der Mann", " ", "The man"), ("und ich", "", "And I")], "The man and I"),
+        ([("Ja.", " ", "Yes."), ("er kam", "", "He came")], "Yes. He came"),
+        ([("Titel", "\n", "Title"), ("ein Hund", "", "A dog")], "Title\nA dog"),
         ([("nein,", " ", ""), ("ja", "", "Yes")], "yes"),
     ],
 )
 def test_parts_of_a_sentence_read_on(parts: list[tuple[str, str, str]], expected: str) -> None:
     assert joined(*parts) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "said", "expected"),
+    [
+        ("Einleitung", "Introduction.", "Introduction"),
+        ("Freitag, 13. Oktober", "Friday, October 13,", "Friday, October 13"),
+        ("Zutaten:", "Ingredients.", "Ingredients:"),
+        ("in Bonn, Köln,", "In Bonn, Cologne.", "In Bonn, Cologne,"),
+        ("bis 18 Uhr", "Until 6 p.m.", "Until 6 p.m."),
+        ("Er kam.", "He came.", "He came."),
+        ("Wer kam?", "Who came?", "Who came?"),
+        ("Komm", "Come!", "Come!"),
+        ("Ich weiß nicht…", "I don't know..", "I don't know..."),
+        ("Na ja... gut.", "Well.. fine.", "Well... fine."),
+        ("Er kam.", "He came..", "He came.."),
+        ("ja,", ".", "."),
+        ("", ".", "."),
+    ],
+)
+def test_a_translation_ends_as_its_source(source: str, said: str, expected: str) -> None:
+    assert punctuated(said, source) == expected

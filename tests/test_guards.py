@@ -217,7 +217,7 @@ def test_what_is_counted_is_of_the_hypothesis_that_says_something() -> None:
         Hypothesis(Request(0, [9], 9, source_repeats=1), ids, 0.0, [Iteration(0, 0, (id_,)) for id_ in ids])
         for ids in ([EOS_ID], [*said, EOS_ID])
     )
-    part = translated(Segment("ein", [9]), [silent, saying], 1, 1.0, tiny_vocabulary())
+    part = translated(Segment("ein.", [9]), [silent, saying], 1, 1.0, tiny_vocabulary())
     assert part.renderings[0].text == SENTENCES[1]
     assert len(part.iterations) == len(said) + 1
 

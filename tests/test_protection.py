@@ -293,6 +293,19 @@ def test_alternatives_that_lost_something_are_left_out() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        (KINDS, ["Müller's Grüße für &lt;b&gt; 5&nbsp;&euro;"]),
+        (["number"], ["M&uuml;ller&#39;s Gr&uuml;&szlig;e f&uuml;r &lt;b&gt; 5&nbsp;&euro;"]),
+    ],
+)
+def test_entities_of_letters_are_letters(kinds: Sequence[str], expected: list[str]) -> None:
+    line = "M&uuml;ller&#39;s Gr&uuml;&szlig;e f&uuml;r &lt;b&gt; 5&nbsp;&euro;"
+    (one,) = translated(Protection(Words(), kinds), [line], Model(lambda text: text))
+    assert ([one.text], one.source, one.unplaced) == (expected, line, ())
+
+
 def test_what_is_lost_all_the_same_is_reported() -> None:
     """A term whose place is inside a longer word of the translation."""
     terms = Terminology([("da", "there")])

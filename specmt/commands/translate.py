@@ -68,7 +68,11 @@ MaxSourceTokensOption = Annotated[
     ),
 ]
 GuardsOption = Annotated[
-    bool, typer.Option("--guards/--no-guards", help="Stop runaway repetition; copy unknown symbols; read capitals.")
+    bool,
+    typer.Option(
+        "--guards/--no-guards",
+        help="Stop runaway repetition; copy unknown symbols; read capitals; end as the source does.",
+    ),
 ]
 ProtectOption = Annotated[
     str, typer.Option(help="What comes out unchanged: some of url,email,tag,placeholder,number; or none.")

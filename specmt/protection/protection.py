@@ -75,6 +75,7 @@ class Protection:
 
     def _prepared(self, text: str, depth: int = 0) -> tuple[str, _Prepared]:
         """What to translate for a text, and what `after` needs to know."""
+        text = self._spans.readable(text)
         line = ProtectedLine(text, self._spans.parts(text), depth)
         attempt = None
         if not any(True for _ in line.elements()):

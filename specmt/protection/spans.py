@@ -54,6 +54,7 @@ _PATTERNS = {
 Groups are repeated in `(?>…)`, not by `*+` or `++`: those take in a part of one repetition too many in Python 3.11.2,
 that of Debian 12 (python/cpython#106052).
 """
+_ENTITY = re.compile(r"&(?:[A-Za-z]\w*|#\d+);")
 _POSITIONAL = re.compile(r"%[-+#0]*\d*(?:\.\d+)?[a-zA-Z@]+(?:%%)?|\{\s?(?:[!:][^{}]*)?\}")
 """Placeholders that are told from others by their order alone."""
 _TRIGGER = re.compile(rf"[\d<@{{%$&]|{_FRACTION}|://|(?i:www)\.|{_DOMAIN}")
@@ -141,6 +142,7 @@ class SpanFinder:
         for kind in kinds:
             if kind not in KINDS:
                 raise UsageError(f"--protect {kind}: expected none, or some of {','.join(KINDS)}")
+        self._kinds = kinds
         self._terminology = terminology
         patterns = {kind: pattern for kind, pattern in _PATTERNS.items() if kind in kinds and kind != "number"}
         if terminology and terminology.targets:
@@ -149,6 +151,12 @@ class SpanFinder:
             patterns["number"] = _PATTERNS["number"]
         alternatives = "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in patterns.items())
         self._pattern = re.compile(alternatives or r"(?!)")
+
+    def readable(self, line: str) -> str:
+        """A line with letters and apostrophes for their entities (`&uuml;`), which would part words as placeholders."""
+        if "placeholder" not in self._kinds or "&" not in line:
+            return line
+        return _ENTITY.sub(lambda match: _letter(match[0]), line)
 
     def any_in(self, line: str) -> bool:
         """Whether a line has any."""
@@ -166,6 +174,14 @@ class SpanFinder:
             timed = kind == "number" and is_time(text, line[end : end + _LONGEST_TIME])
             parts += [before, Span(kind, text, target, is_time=timed)]
         return [part for part in [*parts, line[end:]] if part]
+
+
+def _letter(entity: str) -> str:
+    """What an entity stands for, if that is a letter or an apostrophe; else the entity."""
+    from html import unescape  # which takes as long as a short sentence, and is seldom needed
+
+    character = unescape(entity)
+    return character if character.isalpha() or character in {"'", "’"} else entity
 
 
 def lacking(text: str, wanted: Sequence[Span], spans: Sequence[Span]) -> list[Span]:

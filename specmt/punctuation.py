@@ -1,0 +1,25 @@
+"""What translations end with: models have read sentences, and make one of everything."""
+
+from __future__ import annotations
+
+import re
+
+_CLAUSE_ENDS = frozenset(",;:")
+_ABBREVIATED = re.compile(r"\.\w\.$")
+_TWO_DOTS = re.compile(r"(?<!\.)\.\.(?!\.)")
+
+
+def punctuated(text: str, source: str) -> str:
+    """A translation that ends as its source does where that ends no sentence, and has three dots where that has."""
+    if "..." in source or "…" in source:
+        text = _TWO_DOTS.sub("...", text)
+    last = source.rstrip()[-1:]
+    if _ABBREVIATED.search(text) or not (last.isalnum() or last in _CLAUSE_ENDS):
+        return text
+    bare = text.rstrip(".,;:")
+    return bare + last * (last in _CLAUSE_ENDS) if bare else text
+
+
+def goes_on_behind(part: str) -> bool:
+    """Whether what a part of a paragraph ends with ends no sentence: it was cut, as it was too long for the model."""
+    return part[-1:].isalnum() or part[-1:] in _CLAUSE_ENDS
