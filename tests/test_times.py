@@ -62,7 +62,11 @@ def test_it_may_stand_by_the_twelve_hour_clock(number: str, text: str, expected:
     ],
 )
 def test_with_half_of_the_day_it_is_one_of_the_twelve_hour_clock(number: str, text: str, expected: str) -> None:
-    assert times.set_right(number, text) == expected
+    assert times.set_right([number], text) == expected
+
+
+def test_each_time_is_set_right_once() -> None:
+    assert times.set_right(["12", "24"], "from 12 a.m. to 24 p.m.") == "from 12 p.m. to 12 a.m."
 
 
 def test_a_line_with_a_time_is_not_tried_again_for_it() -> None:

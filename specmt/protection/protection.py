@@ -117,8 +117,8 @@ class Protection:
     def _checked(self, translation: Translation, line: ProtectedLine) -> Translation:
         """Say what of the source's spans is not in the translation, and leave out alternatives that lost more."""
         spans = [part for part in self._spans.parts(line.text) if isinstance(part, Span)]
-        for time in {span.text for span in spans if span.is_time}:
-            translation = rewritten(translation, partial(set_right, time))
+        if times := {span.text for span in spans if span.is_time}:
+            translation = rewritten(translation, partial(set_right, times))
         lost = lacking(translation.text, spans, spans)
         # Alternatives in pieces have not been looked at before.
         n_best = tuple(one for one in translation.n_best if set(lacking(one.text, spans, spans)) <= set(lost))

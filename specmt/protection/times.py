@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 _IS_TIME = re.compile(r"\s?(?:(?:-|–|bis|und)\s?\d{1,2}(?:[.:]\d\d)?\s?)?Uhr\b(?!\s+(?:nachts|in der Nacht))")
 """What stands behind the number of hours, or of the first of two."""
 _TIME = re.compile(r"(\d{1,2})(?:[.:](\d\d))?")
-_HALF = r"\s?[ap]\.?\s?m\b"
-"""`a.m.` or `p.m.`, without the last full stop, which may be the sentence's."""
+_WITH_HALF = re.compile(rf"(?<![\d.,:])({_TIME.pattern})\s?[ap]\.?\s?m\b")
+"""A time with `a.m.` or `p.m.`, without the last full stop, which may be the sentence's."""
 
 
 def is_time(number: str, behind: str) -> bool:
@@ -27,13 +28,16 @@ def is_said(number: str, text: str) -> bool:
     return re.search(rf"(?<![\d.,:]){_twelve(hour)}{past}(?:\s?(?:to|and|-|–)\s?[\d.:]+)?{half}", text) is not None
 
 
-def set_right(number: str, text: str) -> str:
-    """An English text in which a time that has `a.m.` or `p.m.` is one of the twelve-hour clock."""
-    hour, minutes = _parts(number)
-    if 0 < hour < 12:
-        return text
-    said = f"{_twelve(hour)}{f':{minutes}' if minutes else ''} {_half(hour)}.m"
-    return re.sub(rf"(?<![\d.,:]){re.escape(number)}{_HALF}", said, text)
+def set_right(numbers: Collection[str], text: str) -> str:
+    """An English text in which those times that have `a.m.` or `p.m.` are of the twelve-hour clock."""
+
+    def by_twelve(match: re.Match[str]) -> str:
+        hour, minutes = _parts(match[1]) if match[1] in numbers else (1, "")
+        if 0 < hour < 12:
+            return match[0]
+        return f"{_twelve(hour)}{f':{minutes}' if minutes else ''} {_half(hour)}.m"
+
+    return _WITH_HALF.sub(by_twelve, text)
 
 
 def _parts(number: str) -> tuple[int, str]:
