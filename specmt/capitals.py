@@ -21,7 +21,7 @@ _STRESSED = re.compile(r"(?<![\w-])[^\W\d_]{4,}(?![\w-])")
 """What may be a word that is stressed; shorter ones (`WHO`, `ICE`) are abbreviations as often."""
 _ABBREVIATED = 4
 """Letters of an abbreviation, at most."""
-_LABEL = re.compile(r"([\W\d]*[^\W\d_]{3,}[^:.!?]{0,40}):\s+(?=\S)")
+_LABEL = re.compile(r"([\W\d]{0,9}[^\W\d_]{3,40}[^:.!?]{0,40}):\s+(?=\S)")
 """What stands before a colon, and may be in capitals where the rest is not: `ACHTUNG: …`."""
 _NUMERAL = re.compile(r"[IVX]{2,}")
 _MARGIN = 1.0
