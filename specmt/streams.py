@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from select import select
 from typing import Generic, Protocol, TypeVar
 
@@ -55,6 +56,14 @@ class LineStream(Generic[T]):
         self._complete = False
         self._error: SpecmtError | None = None
         threading.Thread(target=self._read, daemon=True).start()
+
+    @contextmanager
+    def named_in_errors(self) -> Iterator[None]:
+        """Have input errors of the block, which know the line, name the stream as well."""
+        try:
+            yield
+        except InputError as error:
+            raise InputError(f"{self.name}: {error}") from None
 
     def _read(self) -> None:
         """Hand on each line as soon as its end is there."""

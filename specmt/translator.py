@@ -200,10 +200,8 @@ class Translator:
         results: queue.SimpleQueue[Result[list[Hypothesis]]] = queue.SimpleQueue()
 
         def open_line(index: int, line: InputLine) -> Sequence[Request]:
-            try:
+            with lines.named_in_errors():
                 requests = board.open(index, wrapping.enter(index, _checked_line(index, line, settings)))
-            except InputError as error:
-                raise InputError(f"{lines.name}: {error}") from None
             if not requests:
                 results.put(Result([]))  # nothing to decode, but perhaps to be written at once
             return requests
@@ -218,10 +216,8 @@ class Translator:
                 yield done
 
         def left(translation: Translation) -> Translation:
-            try:
+            with lines.named_in_errors():
                 return self._left(wrapping, translation, settings)
-            except InputError as error:
-                raise InputError(f"{lines.name}: {error}") from None
 
         for done in run_in_threads(work, self.workers, results, admission.stop):
             if done:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,6 @@ from specmt.engines.names import EngineName, Precision
 from specmt.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from specmt.bundle import DecodingDefaults
     from specmt.translator import Translator
 
 
@@ -35,12 +35,22 @@ def _default_strategies(translator: Translator) -> list[str]:
     return ["ar", "beam5", *(["spec-strict", "spec"] if translator.has_drafter else [])]
 
 
-def _with(defaults: DecodingDefaults, **options: Any) -> DecodingDefaults:  # noqa: ANN401  (fields of any type)
-    """The defaults with the options that were given."""
+def _take(translator: Translator, model: Path, given: Mapping[str, Any]) -> None:
+    """Have a translator draft and verify as was asked for.
+
+    Raises:
+        UsageError: values that no manifest may have, for strict decoding, or without a drafter.
+    """
+    if given and not translator.has_drafter:
+        raise UsageError(f"--draft-length, --beta and --tau are for drafts, and {model} has no drafter")
     try:
-        return replace(defaults, **{name: value for name, value in options.items() if value is not None})
+        translator.defaults = replace(translator.defaults, **given)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    if translator.defaults.beta == 1 and given.keys() & {"beta", "tau"}:
+        raise UsageError(
+            "--beta and --tau are for relaxed decoding: give --beta 2 or more; spec-strict is strict anyway"
+        )
 
 
 def evaluate(
@@ -83,13 +93,8 @@ def evaluate(
     if plot:
         plotting.check_plot(plot)
     translator = load(model, engine, device, precision, threads)
-    if not (translator.has_drafter or draft_length is beta is tau is None):
-        raise UsageError(f"--draft-length, --beta and --tau are for drafts, and {model} has no drafter")
-    translator.defaults = _with(translator.defaults, draft_length=draft_length, beta=beta, tau=tau)
-    if translator.defaults.beta == 1 and not beta is tau is None:
-        raise UsageError(
-            "--beta and --tau are for relaxed decoding: give --beta 2 or more; spec-strict is strict anyway"
-        )
+    given = {"draft_length": draft_length, "beta": beta, "tau": tau}
+    _take(translator, model, {name: value for name, value in given.items() if value is not None})
     result = evaluation.evaluate(
         translator,
         [pair.source for pair in pairs],

@@ -28,6 +28,7 @@ _FORMAT = r"[-+#0]{0,5}\d{0,4}(?:\.\d{1,4})?(?:ll?|h)?"
 _CONVERSION = "[sdifgGxXeEuco@]"
 _UNIT = r"x%|(?:(?:[KMGT]i?)?B|px|[kcm]?m|m?s|h)\b"
 """What may stand right behind `%s`, `%d` or `%f`; before another letter, that is no placeholder (`50 %ige`)."""
+_ENTITY = r"&(?:[A-Za-z]\w*|#\d+);"
 _PATTERNS = {
     "tag": r"<!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:-]*(?:\s(?>(?>\"[^\"<]*\"|'[^'<]*'|[^<>])*))?/?>",
     "url": (
@@ -40,7 +41,8 @@ _PATTERNS = {
         r"|\{\s?[\w.\[\]#-]*(?:![rsa])?(?::[^{}\s]*)?\s?\}"
         rf"|(?<![\d%])%(?:(?:\(\w+\)|\d{{1,3}}\$){_FORMAT}{_CONVERSION}"
         rf"|{_FORMAT}(?:{_CONVERSION}(?!\w)|[sdf](?={_UNIT})))(?:%%)?"
-        r"|(?<![\w%])%[A-Z_][A-Z0-9_]*%|(?<![\w%])%\d+(?!\w)|\$[A-Za-z_]\w*|&(?:[A-Za-z]\w*|#\d+);"
+        r"|(?<![\w%])%[A-Z_][A-Z0-9_]*%|(?<![\w%])%\d+(?!\w)|\$[A-Za-z_]\w*"
+        rf"|{_ENTITY}"
         r"|(?<![\w.,])\d++(?>(?:[.,]\d++)*)%%|%%"
     ),
     "number": (
@@ -54,7 +56,6 @@ _PATTERNS = {
 Groups are repeated in `(?>…)`, not by `*+` or `++`: those take in a part of one repetition too many in Python 3.11.2,
 that of Debian 12 (python/cpython#106052).
 """
-_ENTITY = re.compile(r"&(?:[A-Za-z]\w*|#\d+);")
 _POSITIONAL = re.compile(r"%[-+#0]*\d*(?:\.\d+)?[a-zA-Z@]+(?:%%)?|\{\s?(?:[!:][^{}]*)?\}")
 """Placeholders that are told from others by their order alone."""
 _TRIGGER = re.compile(rf"[\d<@{{%$&]|{_FRACTION}|://|(?i:www)\.|{_DOMAIN}")
@@ -156,7 +157,7 @@ class SpanFinder:
         """A line with letters and apostrophes for their entities (`&uuml;`), which would part words as placeholders."""
         if "placeholder" not in self._kinds or "&" not in line:
             return line
-        return _ENTITY.sub(lambda match: _letter(match[0]), line)
+        return re.sub(_ENTITY, lambda match: _letter(match[0]), line)
 
     def any_in(self, line: str) -> bool:
         """Whether a line has any."""
