@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from specmt.errors import UsageError
+from specmt.protection import ordinals, times
 from specmt.protection.terminology import Terminology, whole_word
-from specmt.protection.times import is_said, is_time
 from specmt.translation import Translation
 
 KINDS = ("url", "email", "tag", "placeholder", "number")
@@ -86,6 +86,8 @@ class Span:
     """Of an element: whether something positional stands in it."""
     is_time: bool = False
     """Of a number: whether it is a time of day, which may stand by the twelve-hour clock."""
+    is_ordinal: bool = False
+    """Of a number: whether it is an ordinal, which may be spelt out."""
     made: Translation | None = field(default=None, compare=False)
     """Of an element: the translation that is the target, with its alternatives."""
 
@@ -99,6 +101,12 @@ class Span:
         """Whether it must keep its place among others such as `%s` and `{}`."""
         is_itself = self.kind == "placeholder" and _POSITIONAL.fullmatch(self.text) is not None
         return is_itself or self.holds_positional
+
+    def is_said(self, text: str) -> bool:
+        """Whether a time or an ordinal stands in a text in another way than in the source."""
+        if self.is_time:
+            return times.is_said(self.text, text)
+        return self.is_ordinal and ordinals.is_said(self.text, text)
 
     def taken_from(self, text: str, count: int) -> tuple[str, int]:
         """`text` with blanks for it, the first `count` times that it stands there, and how often that was."""
@@ -172,8 +180,9 @@ class SpanFinder:
             kind, text = str(match.lastgroup), match[0]
             target = self._terminology.target(text) if kind == "term" and self._terminology else text
             before, end = line[end : match.start()], match.end()
-            timed = kind == "number" and is_time(text, line[end : end + _LONGEST_TIME])
-            parts += [before, Span(kind, text, target, is_time=timed)]
+            behind = line[end : end + _LONGEST_TIME] if kind == "number" else ""
+            timed, ordinal = times.is_time(text, behind), ordinals.is_ordinal(text, behind)
+            parts += [before, Span(kind, text, target, is_time=timed, is_ordinal=ordinal)]
         return [part for part in [*parts, line[end:]] if part]
 
 
@@ -188,9 +197,9 @@ def _letter(entity: str) -> str:
 def lacking(text: str, wanted: Sequence[Span], spans: Sequence[Span]) -> list[Span]:
     """The spans of `wanted`, which are of `spans`, that stand in `text` less often than among `spans`.
 
-    A time of day may stand by the twelve-hour clock. What is part of an address, a tag or a placeholder, of a longer
-    number or a longer term, does not count. Of spans with the same target, such as two words that one term translates,
-    all are lacking if one is.
+    A time of day may stand by the twelve-hour clock, an ordinal be spelt out. What is part of an address, a tag or a
+    placeholder, of a longer number or a longer term, does not count. Of spans with the same target, such as two words
+    that one term translates, all are lacking if one is.
     """
     # What is found is taken out of the text, so the whole is looked for before its parts: addresses, tags and
     # placeholders before numbers and terms, but for those that a term holds; then the longest.
@@ -210,7 +219,7 @@ def lacking(text: str, wanted: Sequence[Span], spans: Sequence[Span]) -> list[Sp
             if same[0].kind != "number":
                 text, found = same[0].taken_from(text, len(same))
             if found < len(same):
-                unsaid = [span for span in same if not (span.is_time and is_said(span.text, whole))]
+                unsaid = [span for span in same if not span.is_said(whole)]
                 lost.update(unsaid if found < len(unsaid) else ())
     return [span for span in dict.fromkeys(wanted) if span in lost]
 
