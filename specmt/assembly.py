@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TypeAlias
@@ -54,14 +54,17 @@ def _as_it_is(segment: Segment) -> str:
 def translated(
     segment: Segment, hypotheses: Sequence[Hypothesis], count: int, length_penalty: float, vocabulary: AnyVocabulary
 ) -> Part:
-    """A segment with the best `count` of its hypotheses as text; what says nothing only where none says anything."""
+    """A segment with the best `count` of its hypotheses that read differently, as text.
+
+    One that says nothing is taken only where none says anything.
+    """
     symbols = _symbols(segment, vocabulary)
     ways = (
         (hypothesis, _rendered(hypothesis, symbols, length_penalty, vocabulary, segment)) for hypothesis in hypotheses
     )
     first = next(ways)
     said = (way for way in chain([first], ways) if LineWarning.EMPTY not in way[1].warnings)
-    chosen = list(islice(said, count)) or [first]
+    chosen = list(islice(_distinct(said), count)) or [first]
     best = chosen[0][0]
     return Part(
         segment,
@@ -69,6 +72,15 @@ def translated(
         tuple(best.iterations),
         best.replay if best.replay.replays else None,
     )
+
+
+def _distinct(ways: Iterable[tuple[Hypothesis, Rendered]]) -> Iterator[tuple[Hypothesis, Rendered]]:
+    """Those whose texts none before has: with and without a full stop, for one, they may have become the same."""
+    texts = set[str]()
+    for way in ways:
+        if way[1].text not in texts:
+            texts.add(way[1].text)
+            yield way
 
 
 def _symbols(segment: Segment, vocabulary: AnyVocabulary) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 
 import sentencex
 
@@ -16,6 +17,8 @@ _NEXT_NUMBER = re.compile(r"(?<=[.!?])[\"'“”»«)]*\s+(\d{1,3}\.\s*)$")
 """The number of what follows, behind the end of a sentence."""
 _CLOSING = re.compile(r"[’‘‹›»«“”\"']+(?:\s+|$)")
 """Quotation marks that close what stands before them."""
+_MARK = re.compile(r"(?<=[.!?])(?:[*†‡]{1,3}|[¹²³⁰⁴-⁹]{1,3})(?=\s|$)")
+"""What points to a footnote, behind the end of a sentence."""
 _HOLDING = re.compile(r"[„“”»«()\"]")
 """Marks between which `sentencex` ends no sentence."""
 _INNER_END = re.compile(r"[.!?]\s+[A-ZÄÖÜ]")
@@ -109,14 +112,26 @@ def sentences_of(language: str, text: str) -> list[str]:
     Args:
         language: ISO 639-1.
     """
-    found = sentencex.segment(language, text)
-    if "".join(found) != text:
+    masked = _MARK.sub(lambda mark: " " * len(mark[0]), text)
+    lengths = [len(sentence) for sentence in sentencex.segment(language, masked)]
+    if sum(lengths) != len(text):
         return [text]
+    ends = [0, *accumulate(lengths)]
+    found = [part for begin, end in pairwise(ends) for part in _unmarked(text[begin:end])]
     found = _closed(found)
     if language != "de":
         return found
     opened = [part for sentence in found for part in _opened(sentence)]
     return list(_joined(list(_numbered(opened))))
+
+
+def _unmarked(sentence: str) -> Iterator[str]:
+    """A sentence without the marks behind its end, and these: models have seen few of such."""
+    begin = 0
+    for mark in _MARK.finditer(sentence):
+        yield sentence[begin : mark.start()]
+        begin = mark.start()
+    yield sentence[begin:]
 
 
 def _closed(sentences: Sequence[str]) -> list[str]:

@@ -99,6 +99,9 @@ def test_splitting_a_segment_again_changes_nothing(line: str) -> None:
         ("Es waren viele (?? Menschen und Tiere) da.", ["Es waren viele (?? Menschen und Tiere) da."]),
         ("Dipl.-Ing. Meier, inkl. Hund, im 19. Jh. war", ["Dipl.-Ing. Meier, inkl. Hund, im 19. Jh. war"]),
         ("Im 19. Jh. Das war", ["Im 19. Jh.", "Das war"]),
+        ("Das steht fest.¹² Es gilt.*", ["Das steht fest.", "¹²", "Es gilt.", "*"]),
+        ("**Achtung!** Es gilt 3². Ja.", ["**Achtung!", "**", "Es gilt 3².", "Ja."]),
+        ("Der Stern.*de* war da.", ["Der Stern.*de* war da."]),
     ],
 )
 def test_sentences_end_where_a_reader_ends_them(line: str, expected: list[str]) -> None:

@@ -230,6 +230,14 @@ def test_an_alternative_that_says_nothing_is_left_out_where_another_says_somethi
     assert translation.text == texts[0] and not translation.warnings
 
 
+def test_of_alternatives_that_read_the_same_one_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = replace(AR, beam=4, n_best=4, guards=True)
+    texts = [one.text for one in translate([SENTENCES[2]], settings)[0].n_best]
+    monkeypatch.setattr("specmt.assembly.punctuated", lambda text, source: texts[0] if text == texts[2] else text)
+    (translation,) = translate([SENTENCES[2]], settings)
+    assert [one.text for one in translation.n_best] == [texts[0], texts[1], texts[3]]
+
+
 @pytest.mark.parametrize("wrong", [b"ein", None, 3, "half \ud800"])
 def test_what_is_no_text_is_named(wrong: str) -> None:
     with pytest.raises(InputError, match="line 2: not a text"):
