@@ -48,6 +48,7 @@ from specmt.protection.terminology import Terminology, read_terminology
         ("Https://a.de WWW.b.de mailto:c@d.de", ["Https://a.de", "WWW.b.de", "mailto:c@d.de"]),
         ('<a title="b > c"> <a title=d\'s>', ['<a title="b > c">', "<a title=d's>"]),
         ("&amp; &#39; & Co.", ["&amp;", "&#39;"]),
+        ("fest.[1][2, 3] x[0] [4–6] [2024] [12, [a1] [3.5]", ["[1]", "[2, 3]", "[0]", "[4–6]", "[2024]", "12", "3.5"]),
         ("Ein Mann spielt Gitarre.", []),
     ],
 )
@@ -71,6 +72,8 @@ def test_spans_are_found(line: str, spans: list[str]) -> None:
         "1." * 50_000 + "x",
         "1:" * 50_000 + "1abcdef",
         "{{" * 50_000,
+        "[1" + ", 1" * 60_000,
+        "[1" * 60_000,
         "http://" + "(a." * 50_000,
         "a.de." * 40_000,
         "a.de/(a." * 30_000,
@@ -122,6 +125,9 @@ def test_a_number_is_found_only_as_it_was(number: str, said: str, kept: bool) ->
         ("Ein Platz, {name}", "{name} and {name}", set()),
         ("Ein Platz, {name}", "{name}", {"Platz"}),
         ('<a href="30">30</a>', '<a href="30">thirty</a>', {"30"}),
+        ("Fest [2, 3].", "Firm [2, ]3.", {"[2, 3]"}),
+        ("Fest [2, 3] 2", "Firm [2, 3]", {"2"}),
+        ("Fest [2, 3] 2", "2 firm[2, 3].", set()),
     ],
 )
 def test_what_stands_once_is_not_found_twice(line: str, said: str, lost: set[str]) -> None:

@@ -24,6 +24,8 @@ _DOMAIN = r"\.(?:com|de|at|ch|eu|org|net|info|io|gov|edu|uk|fr|nl|pl)(?![\w@-]|\
 """The end of a host's name without `www`, in small letters: domains that are no words of German or English."""
 _RAISED = r"[\u00b2\u00b3\u00b9\u2070-\u2079]"
 _FRACTION = r"[\u00bc-\u00be\u2150-\u215e]"
+_REFERENCE = r"\[\d{1,4}(?:(?:, ?|[-–])\d{1,4}){0,20}\]"
+"""Numbers of references."""
 _FORMAT = r"[-+#0]{0,5}\d{0,4}(?:\.\d{1,4})?(?:ll?|h)?"
 _CONVERSION = "[sdifgGxXeEuco@]"
 _UNIT = r"x%|(?:(?:[KMGT]i?)?B|px|[kcm]?m|m?s|h)\b"
@@ -46,7 +48,8 @@ _PATTERNS = {
         r"|(?<![\w.,])\d++(?>(?:[.,]\d++)*)%%|%%"
     ),
     "number": (
-        r"(?<![\w.,])(?<!\d[:/])(?:\d++(?>(?:[.,:/]\d++)+)[^\W\d_]{0,4}+"
+        rf"{_REFERENCE}"
+        r"|(?<![\w.,])(?<!\d[:/])(?:\d++(?>(?:[.,:/]\d++)+)[^\W\d_]{0,4}+"
         rf"|\d++(?:{_FRACTION}|{_RAISED}++)?(?![.,:/]\d)|{_FRACTION})(?!\w)"
         r"(?:[ \u00a0]?[cdkm]?m[\u00b2\u00b3](?!\w))?"
     ),
@@ -60,7 +63,7 @@ _POSITIONAL = re.compile(r"%[-+#0]*\d*(?:\.\d+)?[a-zA-Z@]+(?:%%)?|\{\s?(?:[!:][^
 """Placeholders that are told from others by their order alone."""
 _TRIGGER = re.compile(rf"[\d<@{{%$&]|{_FRACTION}|://|(?i:www)\.|{_DOMAIN}")
 """What stands in every span but a term; a line without is told from others fast."""
-_NUMBER_BEGINS = re.compile(rf"(?<!\d)(?<!\d[.,:/])(?=\d|{_FRACTION})")
+_NUMBER_BEGINS = re.compile(rf"(?<!\d)(?<!\d[.,:/])(?=\[?\d|{_FRACTION})")
 _NUMBER_GOES_ON = re.compile(r"\d|[.,:/]\d")
 _LONGEST_TIME = 20
 """Characters behind a number that say whether it is a time of day."""
