@@ -23,6 +23,8 @@ _ABBREVIATED = 4
 """Letters of an abbreviation, at most."""
 _LABEL = re.compile(r"([\W\d]{0,9}[^\W\d_]{3,40}[^:.!?]{0,40}):\s+(?=\S)")
 """What stands before a colon, and may be in capitals where the rest is not: `ACHTUNG: …`."""
+_LONGEST_NAME = 6
+"""Letters of a name that is written in capitals (`UNESCO`) and would be damaged otherwise, at most."""
 _NUMERAL = re.compile(r"[IVX]{2,}")
 _MARGIN = 1.0
 """Nats by which a word within a sentence must be more common with a capital: at a beginning all words have one."""
@@ -84,7 +86,7 @@ class Ordinary:
     def _is_name(self, word: str) -> bool:
         """Whether a word that stands alone may be a name that is written so: its pieces are many for its length."""
         pieces = min(len(self._vocabulary.encode(self._spelling(word, begins))) for begins in (False, True))
-        return pieces > 1 and len(word) <= 2 * pieces
+        return pieces > 1 and len(word) <= min(2 * pieces, _LONGEST_NAME)
 
     def _best(self, word: str, begins: bool) -> str:
         if _has_small_letters(word) or _NUMERAL.fullmatch(word):

@@ -61,6 +61,8 @@ def spelt(text: str, vocabulary: Vocabulary, language: str = "de") -> str:
         ("BITTE ÖFFNEN SIE Tom.", "Bitte öffnen sie Tom."),
         ("KEINE Panik!", "Keine Panik!"),
         ("ACHTUNG: Bitte nicht öffnen.", "Achtung: Bitte nicht öffnen."),
+        ("BETREFF", "Betreff"),
+        ("HINWEIS: Es ist zu.", "Hinweis: Es ist zu."),
         ("WICHTIGE REGEL: Das ist NICHT gut.", "Wichtige Regel: Das ist nicht gut."),
         (
             "Bitte NICHT auf diese E-Mail antworten, das ist SEHR WICHTIG!",
