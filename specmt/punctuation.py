@@ -14,10 +14,15 @@ def punctuated(text: str, source: str) -> str:
     if "..." in source or "…" in source:
         text = _TWO_DOTS.sub("...", text)
     last = source.rstrip()[-1:]
-    if _ABBREVIATED.search(text) or not (last.isalnum() or last in _CLAUSE_ENDS):
+    if ends_abbreviated(text) or not (last.isalnum() or last in _CLAUSE_ENDS):
         return text
     bare = text.rstrip(".,;:")
     return bare + last * (last in _CLAUSE_ENDS) if bare else text
+
+
+def ends_abbreviated(text: str) -> bool:
+    """Whether a text's full stop is that of an abbreviation, such as `p.m.`."""
+    return _ABBREVIATED.search(text) is not None
 
 
 def goes_on_behind(part: str) -> bool:

@@ -284,17 +284,16 @@ class Translator:
         Raises:
             UsageError: longer ones are asked for than the model has positions for.
         """
-        encode, largest, asked = self.vocabulary.encode, self.limits.source, settings.max_source_tokens
+        largest, asked = self.limits.source, settings.max_source_tokens
         if largest is not None and asked is not None and asked > largest:
             raise UsageError(f"--max-source-tokens {asked}: this model has positions for at most {largest}")
-        segmenter = self._segmenter(settings)
         ordinary = self._ordinary.segments if self._ordinary and settings.guards else lambda segments: segments
-        if segmenter is not None:
+        if segmenter := self._segmenter(settings):
             return lambda _, line: ordinary(segmenter.split(line))
         most = asked or (self.splitting.max_source_tokens if self.splitting else largest)
 
         def unsplit(index: int, line: str) -> Sequence[Segment]:
-            segments = ordinary(whole(line, encode))
+            segments = ordinary(whole(line, self.vocabulary.encode))
             if most is not None and segments and len(segments[0].ids) > most:
                 advice = "shorten the line, leave out --no-split, or raise --max-source-tokens"
                 if most == largest:
@@ -310,8 +309,8 @@ class Translator:
         if self.splitting is None or not settings.split:
             return None
         most = settings.max_source_tokens or self.splitting.max_source_tokens
-        encode = self._ordinary.encode if self._ordinary and settings.guards else self.vocabulary.encode
-        return Segmenter(self.splitting.language, encode, most)
+        reader = self._ordinary if self._ordinary and settings.guards else self.vocabulary
+        return Segmenter(self.splitting.language, reader.encode, most)
 
     def requests(self, lines: Iterable[str]) -> list[Request]:
         """What is decoded for lines without further settings: their segments, less those that would be copied."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -74,7 +75,7 @@ def test_a_line_in_pieces_has_all_that_they_have() -> None:
         ("<p>ein satz</p>", (8, 2)),
         ("<p>ein</p> {x} ist", (3, 2, 7, 2)),
         ("<b>ein</b> {x} ist", (11, 2)),
-        ("<b>eine</b> <br> an <i>das</i>", (4, 2, 2, 2, 3, 2)),
+        ("<b>eine</b> <br> an <i>das</i>", (4, 2, 6, 2)),
         ("{x} an <p> {y} </p>", (6, 2)),
         ("{x}", ()),
     ],
@@ -83,6 +84,21 @@ def test_elements_that_the_line_is_translated_without_count_in_it(line: str, ids
     (one,) = translated(Protection(Words()), [line], Telling(keeps_carriers))
     assert one.ids == ids
     assert one.segments == max(len(ids), 1)
+
+
+def test_a_number_that_is_lost_costs_no_other_sentence_anything() -> None:
+    model = Model(lambda text: text.upper().replace("31.", "THAT") if "31." in text else text.upper())
+    line = "Zum 31. Mai ist <b>es</b> fertig. Er hat 20 Euro. Sie  auch."
+    (one,) = translated(Protection(Words(), language="de"), [line], model)
+    assert one.text == "ZUM 31. MAI IST <b>ES</b> FERTIG. ER HAT 20 EURO. SIE  AUCH."
+    assert any("Er hat 20 Euro." in call for call in model.calls)
+
+
+def test_numbers_that_come_out_by_themselves_do_not_part_a_line() -> None:
+    model = Model(lambda text: re.sub(r"\b(31|12|47|17|50|100|1995|2013|1990|23|7)\b", "many", text.upper()))
+    (one,) = translated(Protection(Words()), ["er hat 31 hunde und 3 katzen"], model)
+    assert one.text == "ER HAT 31 HUNDE UND 3 KATZEN"
+    assert model.calls[-1] == ["er hat", "hunde und 3 katzen"]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from specmt.protection.protection import Protection
 from specmt.protection.terminology import Terminology
 from specmt.settings import DecodingSettings
 from specmt.translation import Alternative, Translation
+from specmt.wrapping import CARRIER_NAMES
 
 BEAM = replace(DecodingSettings.from_defaults(DEFAULTS).strict(), strategy="ar", beam=4, n_best=3)
 
@@ -112,9 +113,11 @@ def test_the_alternatives_are_the_best_of_all_that_can_be_joined(losses: list[li
 
 def test_an_alternative_in_pieces_that_lost_a_term_is_left_out() -> None:
     """Where no space stands between, a piece may run into the term."""
-    listing = Listing({"x-": [("y-", -0.5), ("y", -1.0), ("z-", -2.0)], "x": [("w", -0.25)]})
+    listing = Listing(
+        {"x-": [("y-", -0.5), ("y", -1.0), ("z-", -2.0)], "x": [("w", -0.25)], "x-da": [("y-here", -0.5)]}
+    )
     terms = Terminology([("da", "there")])
-    (one,) = translated(Protection(Words(), terminology=terms), ["x-da<br/>x"], listing)
+    (one,) = translated(Protection(Words(CARRIER_NAMES), terminology=terms), ["x-da<br/>x"], listing)
     assert [other.text for other in one.n_best] == ["y-there<br/>w", "z-there<br/>w"]
     assert one.unplaced == ()
 

@@ -23,7 +23,6 @@ from specmt.settings import DecodingSettings
 from specmt.status import status
 from specmt.translation import Translation
 from specmt.translator import Translator
-from specmt.vocabulary import AnyVocabulary
 
 
 @dataclass(frozen=True)
@@ -72,13 +71,14 @@ class Required:
         kinds = [] if protect == "none" else [kind.strip() for kind in protect.split(",")]
         return cls(kinds, read_terminology(terminology) if terminology else None)
 
-    def protection(self, vocabulary: AnyVocabulary) -> Protection:
+    def protection(self, translator: Translator) -> Protection:
         """The stage that sees to it.
 
         Raises:
             UsageError: an unknown kind.
         """
-        return Protection(vocabulary, self.kinds, self.terms)
+        language = translator.splitting.language if translator.splitting else ""
+        return Protection(translator.vocabulary, self.kinds, self.terms, language)
 
 
 def run(
@@ -97,7 +97,7 @@ def run(
         SpecmtError: the input cannot be read or the output not written; what is finished is written.
     """
     settings = replace(settings, scored=form.has_scores)
-    protection = required.protection(translator.vocabulary)
+    protection = required.protection(translator)
     source = streams.input or redirected()
     parser: Callable[[str, bool], LineParser] = jsonl_parser if streams.is_jsonl else text_parser
     resumable = None

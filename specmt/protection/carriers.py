@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from specmt.protection.lines import ProtectedLine
+from specmt.protection.lines import ProtectedLine, rewritten
+from specmt.protection.numbers import as_written, with_ending
 from specmt.protection.pieces import Piece
 from specmt.protection.spans import Span, lacking, source
 from specmt.protection.terminology import forms
@@ -27,15 +29,17 @@ class Attempt:
 
     def restored(self, line: ProtectedLine, translation: Translation) -> Translation | None:
         """The translation with everything in its place; None if something is not, which `line.missing` then knows."""
-        text = self._put_back(translation.text)
+        numbers = [span.target for span in line.spans if span.kind == "number" and not span.is_time]
+        said = rewritten(translation, partial(as_written, numbers))
+        text = self._put_back(said.text)
         # An element may stand as its carrier does in the text, which is there once.
         wanted = [span for span in line.spans if span.kind != "element"]
-        lost = lacking(text or translation.text, wanted, line.spans)
+        lost = lacking(text or said.text, wanted, line.spans)
         line.missing |= self._to_carry(line, lost)
         if text is None or lost:
             return None
         alternatives = []
-        for one in translation.n_best:
+        for one in said.n_best:
             other = self._put_back(one.text)
             if other is not None and not lacking(other, wanted, line.spans):
                 alternatives.append(replace(one, text=other))
@@ -57,21 +61,24 @@ class Attempt:
         if not self.carried:
             return text
         by_form = {form: carrier for carrier in self.carried for form in {carrier, *forms(carrier)}}
-        longest_first = sorted(by_form, key=len, reverse=True)
-        pattern = re.compile(rf"(?<![^\W_])(?:{'|'.join(map(re.escape, longest_first))})(?![^\W_])")
-        found = [by_form[form] for form in pattern.findall(text)]
+        longest_first = "|".join(map(re.escape, sorted(by_form, key=len, reverse=True)))
+        pattern = re.compile(rf"(?<![^\W_])({longest_first})((?<=\d)(?:st|nd|rd|th))?(?![^\W_])")
+        found = [by_form[match[1]] for match in pattern.finditer(text)]
         if sorted(found) != sorted(self.carried) or self._positional(found) != self._positional(self.carried):
             return None
-        return pattern.sub(lambda match: self._filled(self.carried[by_form[match[0]]], match[0]), text)
+        return pattern.sub(lambda match: self._filled(self.carried[by_form[match[1]]], match), text)
 
     def _positional(self, carriers: Iterable[str]) -> list[str]:
         return [carrier for carrier in carriers if self.carried[carrier].is_positional]
 
-    def _filled(self, span: Span, form: str) -> str:
-        """What takes a carrier's place; an element whose text was its own carrier takes that between its tags."""
+    def _filled(self, span: Span, match: re.Match[str]) -> str:
+        """What takes a carrier's place: an ordinal has its own ending, what is none has no ending.
+
+        An element whose text was its own carrier takes that between its tags.
+        """
         if span.around and self._is_own_carrier(span):
-            return form.join(span.around)
-        return span.target
+            return match[0].join(span.around)
+        return with_ending(span.target) if match[2] and span.target.isdecimal() else span.target
 
     def _is_own_carrier(self, span: Span) -> bool:
         return bool(span.translated) and span.translated in self.carried

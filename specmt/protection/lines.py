@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from specmt.decoding import ReplayCounts
 from specmt.protection.spans import Parts, Span, source, target
+from specmt.sentences import sentences_of
 from specmt.translation import Translation
 
 _OPENING = re.compile(r"<([A-Za-z][\w:-]*)(?:\s[^<]*)?(?<!/)>")
@@ -67,6 +68,18 @@ class ProtectedLine:
         if self.behind and parts and isinstance(last := parts[-1], str):
             self.behind.insert(0, _trailing_space(last))
             parts[-1] = last.rstrip()
+
+    def sections(self, language: str) -> list[str | Span]:
+        """What stands between tags without pairs, and these; in sentences where `language` (ISO 639-1) is not empty."""
+        sections = list[str | Span]()
+        between: Parts = []
+        for part in self.parts:
+            if isinstance(part, Span) and part.kind == "tag":
+                sections += [*_sentences(between, language), part]
+                between = []
+            else:
+                between.append(part)
+        return [*sections, *_sentences(between, language)]
 
     def with_edges(self, core: Translation) -> Translation:
         """The parts' translation, with its alternatives, between what was cut off."""
@@ -135,6 +148,20 @@ def _is_edge(part: str | Span, said: str) -> bool:
 def _ends_sentence(text: str) -> bool:
     text = re.sub(r"<[^<>]*>", "", text).rstrip()
     return not text or _SENTENCE_END.search(text, max(len(text) - 10, 0)) is not None
+
+
+def _sentences(parts: Parts, language: str) -> Iterator[str]:
+    """The sentences of parts, if there are any; none ends within a span."""
+    text = "".join(map(source, parts))
+    if not text:
+        return
+    masked = "".join(
+        "X" * len(part.text) if isinstance(part, Span) and part.kind != "number" else source(part) for part in parts
+    )
+    begin = 0
+    for sentence in sentences_of(language, masked) if language else [masked]:
+        yield text[begin : begin + len(sentence)]
+        begin += len(sentence)
 
 
 def _leading_space(text: str) -> str:

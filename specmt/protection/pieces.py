@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from specmt.capitals import without_capital
 from specmt.protection.lines import ProtectedLine, rewritten
-from specmt.protection.spans import Span
+from specmt.protection.spans import Parts, Span, lacking, source
+from specmt.punctuation import ends_abbreviated
 from specmt.translation import Alternative, Translation
 from specmt.wrapping import Run
 
@@ -38,8 +39,30 @@ class Piece:
 
 
 def translate_pieces(line: ProtectedLine, run: Run) -> Translation:
-    """A line's translation, with as many alternatives as a piece has; all pieces go through one call of `run`."""
-    parts = [part if isinstance(part, Span) else Piece.of(part) for part in (*line.before, *line.parts, *line.behind)]
+    """A line's translation, cut at the spans that do not come out by themselves; if that loses others, at all."""
+    if any(Piece.of(text).core for text in line.texts):
+        made = _in_pieces(line, _loosened(line), run)
+        wanted = [span for span in line.spans if span.is_soft]
+        if not lacking(made.text, wanted, line.spans):
+            return made
+    return _in_pieces(line, line.parts, run)
+
+
+def _loosened(line: ProtectedLine) -> Parts:
+    """A line's parts, where numbers and terms that came out by themselves are text."""
+    parts: Parts = []
+    for part in line.parts:
+        is_text = isinstance(part, str) or (part.is_soft and part.text not in line.missing)
+        if is_text and parts and isinstance(before := parts[-1], str):
+            parts[-1] = before + source(part)
+        else:
+            parts.append(source(part) if is_text else part)
+    return parts
+
+
+def _in_pieces(line: ProtectedLine, between: Parts, run: Run) -> Translation:
+    """A line whose parts are `between`; all pieces go through one call of `run`."""
+    parts = [part if isinstance(part, Span) else Piece.of(part) for part in (*line.before, *between, *line.behind)]
     cores = [part.core for part in parts if isinstance(part, Piece) and part.core]
     translations = iter(list(run([cores])) if cores else [])
     said: list[str | Translation] = []
@@ -50,6 +73,11 @@ def translate_pieces(line: ProtectedLine, run: Run) -> Translation:
             said.append(part.filled(next(translations), first=not any(map(_text, said))))
         else:
             said.append(part.before + part.after)
+    return combined(line, said)
+
+
+def combined(line: ProtectedLine, said: Sequence[str | Translation]) -> Translation:
+    """A line's translation, given what takes its parts' places, with as many alternatives as one of them has."""
     count = max((len(one.n_best) for one in said if isinstance(one, Translation)), default=0)
     wholes = [
         line.joined("".join(map(_text, way)), [one for one in way if isinstance(one, Translation)])
@@ -101,7 +129,7 @@ def as_piece(source: str, text: str, first: bool) -> str:
 
 def without_end(source: str, text: str, required: str = "") -> str:
     """A translation without a full stop or the like that its source has not, but for that of what it ends with."""
-    if source[-1] in _ENDINGS:
+    if source[-1] in _ENDINGS or ends_abbreviated(text):
         return text
     bare, required_bare = text.rstrip(_ENDINGS) or text, required.rstrip(_ENDINGS)
     return bare + required[len(required_bare) :] if bare.endswith(required_bare) else bare

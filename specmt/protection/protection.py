@@ -5,9 +5,10 @@ handed on untouched. Another goes through at most `ATTEMPTS` attempts and pieces
 
 1. *Spans* (URLs, e-mail addresses, placeholders, elements such as `<b>…</b>`) are replaced by *carriers*: words that
    models copy. Numbers and terms stand as they are: mostly they come out right by themselves.
-2. Where each carrier comes back once, and each number and term is found, the spans are put back. Else the line is
-   tried again with other carriers, now for the missing numbers and terms as well.
-3. At last the text between the spans is translated piece by piece and joined. That keeps everything, in order.
+2. Where each carrier comes back once, and each number and term is found, the spans are put back.
+3. Else each of several sentences, and each part between tags that have no pair, goes through this by itself; a single
+   sentence is tried again with other carriers, now for the missing numbers and terms as well.
+4. At last the text between the spans is translated piece by piece and joined. That keeps everything, in order.
 
 The first attempt is translated among the other lines of the stream. A line with elements has none there: what is
 between their tags is translated before, in the same way. Every result is checked; what is not found in it is reported
@@ -17,7 +18,7 @@ the same lines.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -25,7 +26,7 @@ from specmt.capitals import without_capital
 from specmt.errors import InputError
 from specmt.protection.carriers import Attempt, Carriers
 from specmt.protection.lines import ProtectedLine, rewritten, with_spaces_of
-from specmt.protection.pieces import translate_pieces, without_end
+from specmt.protection.pieces import combined, translate_pieces, without_end
 from specmt.protection.spans import KINDS, Parts, Span, SpanFinder, lacking, source
 from specmt.protection.terminology import Terminology
 from specmt.protection.times import set_right
@@ -52,14 +53,19 @@ class Protection:
         vocabulary: AnyVocabulary,
         kinds: Iterable[str] = KINDS,
         terminology: Terminology | None = None,
+        language: str = "",
     ) -> None:
-        """`kinds` of spans that are protected, of `KINDS`.
+        """Protect spans of `kinds`, of `KINDS`, and terms.
+
+        Args:
+            language: of the lines, ISO 639-1; without it, a line is not protected sentence by sentence.
 
         Raises:
             UsageError: another kind.
         """
         self._spans = SpanFinder(kinds, terminology)
         self._carriers = Carriers(vocabulary)
+        self._language = language
 
     def before(self, line: str) -> tuple[str, _Prepared | None]:
         """See `Wrapper`: the line with carriers, which mostly suffices; else nothing, and `after` does all."""
@@ -88,7 +94,8 @@ class Protection:
         if not tried:
             self._translate_elements(line, run)
             line.cut_edges()
-        for number in range(tried, ATTEMPTS):
+        sections = line.sections(self._language)
+        for number in range(tried, 1 if len(sections) > 1 else ATTEMPTS):
             attempt = self._carriers.attempt(line, number)
             if attempt is None:
                 continue
@@ -101,18 +108,43 @@ class Protection:
             made = attempt.restored(line, translation)
             if made is not None:
                 return made
-        return translate_pieces(line, run)
+        return self._by_sections(line, sections, run) if len(sections) > 1 else translate_pieces(line, run)
+
+    def _by_sections(self, line: ProtectedLine, sections: Sequence[str | Span], run: Run) -> Translation:
+        """A line's translation, each of its sections by itself."""
+        texts = [section.strip() for section in sections if isinstance(section, str)]
+        made = iter(self._each(texts, line.depth + 1, run))
+        said: list[str | Translation] = [
+            section.target if isinstance(section, Span) else self._section(section, next(made)) for section in sections
+        ]
+        return line.with_edges(combined(line, said))
+
+    def _section(self, section: str, translation: Translation) -> Translation:
+        """A section's translation with the space around it, and the look of a sentence only where the source has it."""
+        source = section.strip()
+        if not source:
+            return replace(translation, text=section)
+        last = self._spans.parts(source)[-1]
+        required = last.target if isinstance(last, Span) else ""
+        return rewritten(
+            translation,
+            lambda text: with_spaces_of(section, without_capital(source, without_end(source, text, required))),
+        )
 
     def _translate_elements(self, line: ProtectedLine, run: Run) -> None:
         """Make one span of each pair of tags and what is between them, which is translated by itself."""
         places = list(line.elements())
         contents = ["".join(map(source, line.parts[first + 1 : last])) for first, last in places]
-        prepared = [self._prepared(content, line.depth + 1) for content in contents]
-        tried = list(run([[text for text, _ in prepared]])) if prepared else []
-        made = [self.after(one, translation, run) for (_, one), translation in zip(prepared, tried, strict=True)]
+        made = self._each(contents, line.depth + 1, run)
         # From the right: what is replaced moves the places behind it.
         for (first, last), content, translation in reversed(list(zip(places, contents, made, strict=True))):
             line.parts[first : last + 1] = [_element(line.parts[first : last + 1], content.strip(), translation)]
+
+    def _each(self, texts: Sequence[str], depth: int, run: Run) -> list[Translation]:
+        """Texts that are translated by themselves."""
+        prepared = [self._prepared(text, depth) for text in texts]
+        tried = list(run([[text for text, _ in prepared]])) if prepared else []
+        return [self.after(one, translation, run) for (_, one), translation in zip(prepared, tried, strict=True)]
 
     def _checked(self, translation: Translation, line: ProtectedLine) -> Translation:
         """Say what of the source's spans is not in the translation, and leave out alternatives that lost more."""

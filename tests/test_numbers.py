@@ -1,0 +1,49 @@
+"""Numbers that a model writes in the way of its language, and ordinals' endings behind carriers."""
+
+from __future__ import annotations
+
+import pytest
+from protecting import Model, Words, protected, translated
+
+from specmt.protection import numbers
+from specmt.protection.protection import Protection
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "expected"),
+    [
+        (["850,00", "1.000,00"], "€850.00 of 1,000.00", "€850,00 of 1.000,00"),
+        (["1.000"], "1,000 or 1000 of 1000.5", "1.000 or 1.000 of 1000.5"),
+        (["3:1"], "won 3-1, not 13-1, 3-10", "won 3:1, not 13-1, 3-10"),
+        (["10:30"], "at 10.30.", "at 10:30."),
+        (["24.12", "3.5.2021"], "on 24.12th and 3.5.2021st", "on 24.12 and 3.5.2021"),
+        (["3,5", "3.5"], "3.5 and 3,5", "3.5 and 3,5"),
+        (["20", "10²"], "20th, 10²", "20th, 10²"),
+        (["3,5"], "13.5 3.50 a3.5 3.5kg", "13.5 3.50 a3.5 3.5kg"),
+        (["3,5"], "-3.5, 3.5", "-3,5, 3,5"),
+    ],
+)
+def test_a_number_stands_as_in_the_source(source: list[str], text: str, expected: str) -> None:
+    assert numbers.as_written(source, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("ordinal", "expected"), [("1", "1st"), ("2", "2nd"), ("13", "13th"), ("23", "23rd"), ("111", "111th")]
+)
+def test_an_ordinal_has_its_ending(ordinal: str, expected: str) -> None:
+    assert numbers.with_ending(ordinal) == expected
+
+
+def test_a_line_is_not_tried_again_for_another_spelling() -> None:
+    model = Model(lambda text: text.replace("3,5", "3.5"))
+    (one,) = translated(Protection(Words()), ["um 3,5 Grad"], model)
+    assert (one.text, one.unplaced, len(model.calls)) == ("um 3,5 Grad", (), 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"), [("Am 31. bin ich da", "Am 31st bin ich da"), ("Am 3.5. bin ich da", "Am 3.5 bin ich da")]
+)
+def test_the_ending_behind_a_carrier_becomes_that_of_the_number(line: str, expected: str) -> None:
+    """The model loses the number, and says its carrier as an ordinal."""
+    rule = lambda text: text.replace("31.", "that").replace("3.5.", "that").replace("47.", "47th")  # noqa: E731
+    assert protected([line], rule) == [expected]
