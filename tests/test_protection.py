@@ -64,6 +64,23 @@ def test_placeholders_that_only_their_order_tells_apart_keep_it() -> None:
     assert protected(["%s vor {b}"], swapped) == ["{b} vor %s"]
 
 
+@pytest.mark.parametrize(
+    ("line", "carriers"),
+    [
+        ("vor %d Tagen", ["12"]),
+        ("noch {count} übrig", ["12"]),
+        ("%s Dateien, {0} € für {name}", ["12", "47", "Tom"]),
+        ("{name} hat 12 von %2$d {n}", ["Tom", "47", "17"]),
+        ("&amp; Wagen, 5%% Rabatt", ["Tom", "Mary"]),
+    ],
+)
+def test_placeholders_for_numbers_travel_as_numbers_first(line: str, carriers: list[str]) -> None:
+    model = Model(str.upper)
+    translated(Protection(Words()), [line], model)
+    sent = [word for word in model.calls[0][0].split() if word in {*CARRIER_NAMES, *NUMBERS} and word not in line]
+    assert sent == carriers
+
+
 def test_a_carrier_is_neither_in_the_line_nor_out_of_the_vocabulary() -> None:
     model = Model(keeps_carriers)
     words = Words(lacking=[CARRIER_NAMES[1]])
@@ -267,7 +284,7 @@ def test_a_term_is_carried_where_the_model_says_something_else() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_that_is_not_asked_for_is_text(kind: str) -> None:
-    line = "https://a.de b@c.de <b>x</b> {y} 12"
+    line = "https://a.de b@c.de <b>x</b> {y} 12 DE12"
     kinds = {
         part.kind for part in SpanFinder([one for one in KINDS if one != kind]).parts(line) if isinstance(part, Span)
     }
@@ -296,12 +313,12 @@ def test_alternatives_that_lost_something_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("kinds", "expected"),
     [
-        (KINDS, ["Müller's Grüße für &lt;b&gt; 5&nbsp;&euro;"]),
-        (["number"], ["M&uuml;ller&#39;s Gr&uuml;&szlig;e f&uuml;r &lt;b&gt; 5&nbsp;&euro;"]),
+        (KINDS, ["Müller's Grüße für &lt;b&gt; 5\u00a0€ &quux; &#10;"]),
+        (["number"], ["M&uuml;ller&#39;s Gr&uuml;&szlig;e f&uuml;r &lt;b&gt; 5&nbsp;&euro; &quux; &#10;"]),
     ],
 )
-def test_entities_of_letters_are_letters(kinds: Sequence[str], expected: list[str]) -> None:
-    line = "M&uuml;ller&#39;s Gr&uuml;&szlig;e f&uuml;r &lt;b&gt; 5&nbsp;&euro;"
+def test_entities_of_characters_are_these_but_for_markup(kinds: Sequence[str], expected: list[str]) -> None:
+    line = "M&uuml;ller&#39;s Gr&uuml;&szlig;e f&uuml;r &lt;b&gt; 5&nbsp;&euro; &quux; &#10;"
     (one,) = translated(Protection(Words(), kinds), [line], Model(lambda text: text))
     assert ([one.text], one.source, one.unplaced) == (expected, line, ())
 

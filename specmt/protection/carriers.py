@@ -16,8 +16,13 @@ from specmt.translation import Translation
 from specmt.vocabulary import UNK_ID, AnyVocabulary
 from specmt.wrapping import CARRIER_NAMES
 
-NUMBERS = ("12", "47", "17", "50", "100", "1995", "2013", "1990", "23", "7")
-"""Carriers of numbers."""
+NUMBERS = ("12", "47", "17", "50", "100", "23", "7")
+"""Carriers of numbers, and of placeholders that stand for numbers, as the words beside them agree with these."""
+YEARS = ("1995", "2013", "1990")
+"""Carriers of numbers of four digits."""
+_FOUR_DIGITS = re.compile(r"\d{4}")
+_BY_NUMBERS = 2
+"""Attempts in which placeholders that stand for numbers have carriers that are numbers."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +93,9 @@ class Carriers:
     """Those carriers that a vocabulary has."""
 
     def __init__(self, vocabulary: AnyVocabulary) -> None:
-        self._names, self._numbers = (
-            [word for word in words if UNK_ID not in vocabulary.encode(word)] for words in (CARRIER_NAMES, NUMBERS)
+        self._names, self._numbers, self._years = (
+            [word for word in words if UNK_ID not in vocabulary.encode(word)]
+            for words in (CARRIER_NAMES, NUMBERS, YEARS)
         )
 
     def attempt(self, line: ProtectedLine, number: int) -> Attempt | None:
@@ -100,7 +106,7 @@ class Carriers:
         """
         if any(span.kind == "tag" for span in line.spans) or not any(Piece.of(part).core for part in line.texts):
             return None  # a tag without its pair parts the text; and where there is none, nothing is to be translated
-        names, numbers = self._free(line, self._names, number), self._free(line, self._numbers, number)
+        names, numbers, years = (self._free(line, words, number) for words in (self._names, self._numbers, self._years))
         texts, carried = [], {}
         for part in line.parts:
             if isinstance(part, str) or (part.is_soft and part.text not in line.missing):
@@ -109,8 +115,11 @@ class Carriers:
             if number == 0 and part.translated:
                 sent, carrier = part.content, part.translated
             else:
-                free = numbers if part.kind == "number" else names
-                sent = carrier = free.pop(0) if free else ""
+                if part.kind == "number":
+                    pools = [years, numbers] if _FOUR_DIGITS.fullmatch(part.text) else [numbers, years]
+                else:
+                    pools = [numbers, names] if part.is_count and number < _BY_NUMBERS else [names]
+                sent = carrier = next((free.pop(0) for free in pools if free), "")
             if not carrier or carrier in carried:
                 return None
             texts.append(sent)

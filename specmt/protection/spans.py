@@ -13,7 +13,7 @@ from specmt.protection import ordinals, times
 from specmt.protection.terminology import Terminology, whole_word
 from specmt.translation import Translation
 
-KINDS = ("url", "email", "tag", "placeholder", "number")
+KINDS = ("url", "email", "tag", "placeholder", "code", "number")
 
 _IN_URL = r"[^\s<>\"'{}|\\^`()]"
 _REST_OF_URL = (
@@ -28,6 +28,9 @@ _REFERENCE = r"\[\d{1,4}(?:(?:, ?|[-–])\d{1,4}){0,20}\]"
 """Numbers of references."""
 _FORMAT = r"[-+#0]{0,5}\d{0,4}(?:\.\d{1,4})?(?:ll?|h)?"
 _CONVERSION = "[sdifgGxXeEuco@]"
+_MARKUP = frozenset("<>&")
+_UNPRINTED = frozenset("\u00a0\u00ad\u2009\u202f")
+"""Characters of texts that are not printed: blanks, and the soft hyphen."""
 _UNIT = r"x%|(?:(?:[KMGT]i?)?B|px|[kcm]?m|m?s|h)\b"
 """What may stand right behind `%s`, `%d` or `%f`; before another letter, that is no placeholder (`50 %ige`)."""
 _ENTITY = r"&(?:[A-Za-z]\w*|#\d+);"
@@ -47,9 +50,10 @@ _PATTERNS = {
         rf"|{_ENTITY}"
         r"|(?<![\w.,])\d++(?>(?:[.,]\d++)*)%%|%%"
     ),
+    "code": r"(?<![\w#&])(?:#[0-9A-Fa-f]{6}|(?=\d*[A-Z]\d*[A-Z])(?=[A-Z]*\d[A-Z]*\d)[A-Z\d]{4,})(?!\w)",
     "number": (
         rf"{_REFERENCE}"
-        r"|(?<![\w.,])(?<!\d[:/])(?:\d++(?>(?:[.,:/]\d++)+)[^\W\d_]{0,4}+"
+        r"|(?<![\w.,])(?<!\d[:/])(?:\d++(?>(?:[.,:/]\d++|['’]\d{3}(?!\d))+)[^\W\d_]{0,4}+"
         rf"|\d++(?:{_FRACTION}|{_RAISED}++)?(?![.,:/]\d)|{_FRACTION})(?!\w)"
         r"(?:[ \u00a0]?[cdkm]?m[\u00b2\u00b3](?!\w))?"
     ),
@@ -59,6 +63,12 @@ _PATTERNS = {
 Groups are repeated in `(?>…)`, not by `*+` or `++`: those take in a part of one repetition too many in Python 3.11.2,
 that of Debian 12 (python/cpython#106052).
 """
+_COUNT = re.compile(
+    rf"%(?:\(\w+\)|\d+\$)?{_FORMAT}[diu]|[^\w]*(?i:\w*(?:count|num|anzahl|total|amount|days|tage)\w*|n)\W*"
+)
+"""Placeholders that stand for numbers."""
+_COUNTED = re.compile(r"\s?[€%$]|\s[A-ZÄÖÜ][a-zäöüß]{2}")
+"""What stands behind others that do."""
 _POSITIONAL = re.compile(r"%[-+#0]*\d*(?:\.\d+)?[a-zA-Z@]+(?:%%)?|\{\s?(?:[!:][^{}]*)?\}")
 """Placeholders that are told from others by their order alone."""
 _TRIGGER = re.compile(rf"[\d<@{{%$&]|{_FRACTION}|://|(?i:www)\.|{_DOMAIN}")
@@ -87,6 +97,8 @@ class Span:
     """Of an element with text alone: what stands before and behind it, tags and blanks."""
     holds_positional: bool = False
     """Of an element: whether something positional stands in it."""
+    is_count: bool = False
+    """Of a placeholder: whether it seems to stand for a number."""
     is_time: bool = False
     """Of a number: whether it is a time of day, which may stand by the twelve-hour clock."""
     is_ordinal: bool = False
@@ -97,7 +109,7 @@ class Span:
     @property
     def is_soft(self) -> bool:
         """Whether it may stay in the text: it comes out right more often than not."""
-        return self.kind in {"number", "term"}
+        return self.kind in {"code", "number", "term"}
 
     @property
     def is_positional(self) -> bool:
@@ -124,7 +136,8 @@ class Span:
             first = self.target[0]
             either = f"[{re.escape(first)}{re.escape(first.upper())}]" if first.islower() else re.escape(first)
             return whole_word(self.target, either + re.escape(self.target[1:]))
-        return re.escape(self.target)
+        whole = re.escape(self.target)
+        return rf"(?<!\w){whole}(?!\w)" if self.kind == "code" else whole
 
 
 Parts = list["str | Span"]
@@ -165,10 +178,10 @@ class SpanFinder:
         self._pattern = re.compile(alternatives or r"(?!)")
 
     def readable(self, line: str) -> str:
-        """A line with letters and apostrophes for their entities (`&uuml;`), which would part words as placeholders."""
+        """A line with characters for their entities (`&uuml;`, `&nbsp;`), which would part it as placeholders."""
         if "placeholder" not in self._kinds or "&" not in line:
             return line
-        return re.sub(_ENTITY, lambda match: _letter(match[0]), line)
+        return re.sub(_ENTITY, lambda match: _character(match[0]), line)
 
     def any_in(self, line: str) -> bool:
         """Whether a line has any."""
@@ -185,16 +198,25 @@ class SpanFinder:
             before, end = line[end : match.start()], match.end()
             behind = line[end : end + _LONGEST_TIME] if kind == "number" else ""
             timed, ordinal = times.is_time(text, behind), ordinals.is_ordinal(text, behind)
-            parts += [before, Span(kind, text, target, is_time=timed, is_ordinal=ordinal)]
+            is_count = kind == "placeholder" and _is_count(text, line[end : end + _LONGEST_TIME])
+            parts += [before, Span(kind, text, target, is_count=is_count, is_time=timed, is_ordinal=ordinal)]
         return [part for part in [*parts, line[end:]] if part]
 
 
-def _letter(entity: str) -> str:
-    """What an entity stands for, if that is a letter or an apostrophe; else the entity."""
+def _is_count(placeholder: str, behind: str) -> bool:
+    """Whether a placeholder seems to stand for a number, given what stands behind it."""
+    if placeholder.startswith("&") or "%%" in placeholder:
+        return False
+    return _COUNT.fullmatch(placeholder) is not None or _COUNTED.match(behind) is not None
+
+
+def _character(entity: str) -> str:
+    """What an entity stands for, but for what is marked up with or cannot be printed; else the entity."""
     from html import unescape  # which takes as long as a short sentence, and is seldom needed
 
     character = unescape(entity)
-    return character if character.isalpha() or character in {"'", "’"} else entity
+    is_text = character.isprintable() and character not in _MARKUP
+    return character if is_text or character in _UNPRINTED else entity
 
 
 def lacking(text: str, wanted: Sequence[Span], spans: Sequence[Span]) -> list[Span]:
