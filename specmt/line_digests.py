@@ -44,10 +44,14 @@ class LineDigests:
     @contextmanager
     def kept(self, path: Path, finished: int) -> Iterator[None]:
         """Write them to a file, behind those of `finished` lines; what is behind these is cut off."""
-        with FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "rb+") as self._stream:
-            self._stream.truncate(min(finished * BYTES, self._stream.seek(0, os.SEEK_END)))
-            self._stream.seek(0, os.SEEK_END)
-            yield
+        with FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "rb+") as stream:
+            stream.truncate(min(finished * BYTES, stream.seek(0, os.SEEK_END)))
+            stream.seek(0, os.SEEK_END)
+            self._stream = stream
+            try:
+                yield
+            finally:
+                self._stream = None
 
     def write_next(self) -> None:
         """Keep the digest of the next line; to be called before its translation is written."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from specmt.errors import SpecmtError
 from specmt.outputs import Output
 from specmt.translation import Translation
 
@@ -38,6 +39,13 @@ class _Counts:
         mean = f", {self.tokens / self.iterations:.2f} tokens per iteration" if speculated else ""
         return f"{self.lines} lines in {seconds:.1f} s{mean}{marked}"
 
+    def report(self, is_watched: bool) -> None:
+        """Print the summary, or, where nobody watches, how many lines have warnings, if any."""
+        if is_watched:
+            print(self.summary(), file=sys.stderr)
+        elif self.warnings:
+            print(f"specmt: {self.warnings} of {self.lines} lines have warnings (see --format jsonl)", file=sys.stderr)
+
 
 @contextmanager
 def status(source: Path | None, target: Output, quiet: bool) -> Iterator[Status]:
@@ -51,19 +59,17 @@ def status(source: Path | None, target: Output, quiet: bool) -> Iterator[Status]
         yield lambda translation: None
         return
     counts = _Counts()
-    if not sys.stderr.isatty():
-        yield counts.add
-        if counts.warnings:
-            print(
-                f"specmt: {counts.warnings} of {counts.lines} lines have warnings (see --format jsonl)", file=sys.stderr
-            )
-        return
-    if target.stream.isatty() or (source is None and sys.stdin.isatty()):
-        yield counts.add
-    else:
-        with _bar(counts, source, target.finished_before) as show:
-            yield show
-    print(counts.summary(), file=sys.stderr)
+    is_watched = sys.stderr.isatty()
+    try:
+        if not is_watched or target.stream.isatty() or (source is None and sys.stdin.isatty()):
+            yield counts.add
+        else:
+            with _bar(counts, source, target.finished_before) as show:
+                yield show
+    except SpecmtError:
+        counts.report(is_watched)
+        raise
+    counts.report(is_watched)
 
 
 @contextmanager

@@ -46,6 +46,15 @@ def test_text_as_arguments_is_told_where_it_belongs(command: str, where: str) ->
     assert [hint for hint in ("--input FILE", "in quotes") if hint in line] == [where] * bool(where)
 
 
+def test_the_terminology_is_not_written_over(tmp_path: Path) -> None:
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("Hund\thound\n")
+    assert failed(tried("translate", "--terminology", terms, "-o", terms, stdin=b"\n"), 2).endswith(
+        "is the terminology"
+    )
+    assert terms.read_text() == "Hund\thound\n"
+
+
 @pytest.mark.parametrize("option", ["--input", "--output", "--protect", "--terminology"])
 def test_of_options_that_may_be_meant_together_none_is_dropped(option: str) -> None:
     assert failed(tried("translate", option, "url", f"{option}=email"), 2) == f"specmt: {option}: given twice"

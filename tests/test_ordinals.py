@@ -36,11 +36,12 @@ def test_a_number_with_a_full_stop_before_a_word_is_an_ordinal(number: str, behi
         ("2", "the seconds", False),
         ("1", "World War I", True),
         ("1", "But I was in the war.", False),
+        ("10", "Project X", False),
         ("1", "He came in first.", True),
         ("20", "in the twentieth century", True),
     ],
 )
-def test_it_may_be_a_word_or_a_roman_number(number: str, text: str, expected: bool) -> None:
+def test_it_may_be_a_word_or_the_number_of_a_war(number: str, text: str, expected: bool) -> None:
     assert ordinals.is_said(number, text) is expected
 
 

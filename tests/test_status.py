@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
 
 from specmt.commands.translating import report_unplaced
+from specmt.errors import InputError
 from specmt.outputs import Output
 from specmt.status import status
 from specmt.translation import Translation
@@ -20,8 +22,10 @@ class Terminal(io.StringIO):
         return True
 
 
-def told(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO, quiet: bool = False) -> str:
-    """Of one line that is as it should be, and one that was cut."""
+def told(
+    monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO, quiet: bool = False, end: BaseException | None = None
+) -> str:
+    """Of one line that is as it should be, and one that was cut, and whatever ends the run then."""
     monkeypatch.setattr(sys, "stderr", stderr)
 
     class Target:
@@ -29,9 +33,11 @@ def told(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO, quiet: bool = Fal
         finished_before = 0
 
     lines: list[dict[str, Any]] = [{}, {"warnings": ("repetition",)}]
-    with status(None, cast("Output", Target()), quiet) as show:
+    with suppress(type(end or EOFError())), status(None, cast("Output", Target()), quiet) as show:
         for fields in lines:
             show(Translation(index=0, source="a", text="b", score=0.0, **fields))
+        if end:
+            raise end
     return stderr.getvalue()
 
 
@@ -40,6 +46,14 @@ def test_where_nobody_looks_warnings_alone_are_told(monkeypatch: pytest.MonkeyPa
     assert told(monkeypatch, io.StringIO()) == expected
     assert told(monkeypatch, io.StringIO(), quiet=True) == ""
     assert "2 lines in" in told(monkeypatch, Terminal())
+
+
+def test_warnings_are_told_where_an_error_ends_the_run_but_not_where_the_reader_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert "1 of 2 lines have warnings" in told(monkeypatch, io.StringIO(), end=InputError("line 3: not UTF-8"))
+    assert "2 lines in" in told(monkeypatch, Terminal(), end=InputError("line 3: not UTF-8"))
+    assert told(monkeypatch, io.StringIO(), end=BrokenPipeError()) == ""
 
 
 def test_an_interruption_while_the_program_is_loaded_is_no_traceback() -> None:

@@ -22,6 +22,11 @@ def load(model: Path, engine: EngineName, device: str, precision: Precision, thr
     return load_translator(model, device, precision.value, threads, engine.value)
 
 
+def drafts_asked(strict: bool | None, *given: float | None) -> bool:
+    """Whether something was given that is for drafts alone."""
+    return strict is False or any(value is not None for value in given)
+
+
 def settings_of(
     translator: Translator,
     strategy: StrategyName,
@@ -42,7 +47,7 @@ def settings_of(
 
     if strict and ((beta or 1) > 1 or tau is not None):
         raise UsageError("--strict accepts the verifier's best token only: leave out --beta and --tau")
-    if strategy is not StrategyName.spec and (strict is False or not draft_length is beta is tau is None):
+    if strategy is not StrategyName.spec and drafts_asked(strict, draft_length, beta, tau):
         raise UsageError("--relaxed, --draft-length, --beta and --tau need --strategy spec: nothing else drafts")
     settings = DecodingSettings.from_defaults(translator.defaults)
     if strict is not None or beta is not None or tau is not None:

@@ -28,7 +28,7 @@ from specmt.cli_options import (
     TauOption,
     ThreadsOption,
 )
-from specmt.commands.from_options import load, settings_of, with_replay
+from specmt.commands.from_options import drafts_asked, load, settings_of, with_replay
 from specmt.engines.names import EngineName, Precision
 from specmt.errors import UsageError
 from specmt.settings import BATCH_SIZE
@@ -139,7 +139,9 @@ FastestDraftLengthOption = Annotated[
         show_default="the model's; strict: what is fastest",
     ),
 ]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Neither bar nor summary on stderr.")]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Neither bar, summary nor count of warnings on stderr.")
+]
 
 
 def translate(
@@ -190,12 +192,15 @@ def translate(
     """
     from specmt.commands.translating import Required, Streams, run
     from specmt.forms import Form
+    from specmt.inputs import is_input
     from specmt.tuned import fastest
 
     streams = Streams(input_path, input_format, errors, output_path, append_resume)
     required = Required.read(protect, terminology)
+    if output_path and terminology and is_input(output_path, terminology):
+        raise UsageError(f"--output: {output_path} is the terminology")
     translator = load(model, engine, device, precision, threads)
-    strategy = _possible(strategy, translator, model, strict is False or not draft_length is beta is tau is None)
+    strategy = _possible(strategy, translator, model, drafts_asked(strict, draft_length, beta, tau))
     settings = settings_of(translator, strategy, draft_length, beta, tau, strict, beam, length_penalty, n_best)
     settings = with_replay(settings, replay_window, replay_group, reproducible, streams.is_jsonl)
     settings = replace(settings, split=split, max_source_tokens=max_source_tokens, guards=guards, align=alignment)

@@ -129,6 +129,8 @@ def _options_that_matter(
 ) -> dict[str, Any]:
     """All that changes the output, for a later run that goes on with it."""
     decoding = asdict(settings)
+    for name in ("scored", "trace", "in_flight"):  # said by the form, or without effect on the text
+        del decoding[name]
     is_strict = settings.strategy == "spec" and settings.beta == 1
     if is_strict and translator.engine.row_exact:  # the text is the same, and tuning may come between
         del decoding["draft_length"], decoding["speculated_rows"]

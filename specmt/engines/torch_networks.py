@@ -202,10 +202,11 @@ class Networks:
 
     def position_rows(self, name: str, positions: int) -> Tensor:
         """Embeddings of at least so many positions, of source or target."""
-        if len(self._positions[name]) < positions:
+        table = self._positions[name]
+        if len(table) < positions:  # another thread may put a shorter one there meanwhile
             table = position_table(2 * positions, self.architecture.width, self._learned[name])
-            self._positions[name] = table.to(self.device, self.dtype)
-        return self._positions[name]
+            self._positions[name] = table = table.to(self.device, self.dtype)
+        return table
 
     def tables(self) -> tuple[Tensor, ...]:
         """The tables of positions that are there now; `position_rows` may put longer ones in their place."""

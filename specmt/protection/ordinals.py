@@ -20,7 +20,6 @@ def is_ordinal(number: str, behind: str) -> bool:
 
 
 def is_said(number: str, text: str) -> bool:
-    """Whether an ordinal stands in an English text as a word or a Roman number; `I` only where it is no pronoun."""
+    """Whether an ordinal stands in an English text as a word, or as the Roman number of a war."""
     word, roman = _SPELT[number]
-    before = r"\bWar " if roman == "I" else r"\b"
-    return re.search(rf"\b(?i:{word})\b|{before}{roman}\b", text) is not None
+    return re.search(rf"\b(?i:{word})\b|\bWar {roman}\b", text) is not None
