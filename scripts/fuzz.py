@@ -34,7 +34,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from scripted import DEFAULTS, SENTENCES, ScriptedEngine, by_position, tiny_vocabulary  # noqa: E402
 
 from specmt.bundle import MANIFEST, _manifest_digest  # noqa: E402
-from specmt.cli_options import OutputFormat  # noqa: E402
+from specmt.choices import OutputFormat  # noqa: E402
 from specmt.files import file_digest  # noqa: E402
 from specmt.forms import Form  # noqa: E402
 from specmt.inputs import text_parser  # noqa: E402

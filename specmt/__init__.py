@@ -42,6 +42,10 @@ _MODULES = {
 }
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:  # noqa: ANN401
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -99,6 +99,16 @@ class Architecture:
             raise ValueError("a table of learned positions must have at least 2: for a token and end-of-sentence")
 
     @property
+    def target_tokens(self) -> int:
+        """Tokens that the verifier can say."""
+        return self.target_vocabulary_size or self.vocabulary_size
+
+    @property
+    def draft_tokens(self) -> int:
+        """Tokens that the drafter can say."""
+        return self.draft_vocabulary_size or self.vocabulary_size
+
+    @property
     def heads_of_encoder(self) -> int:
         """Attention heads of the encoder's layers."""
         return self.encoder_heads or self.heads

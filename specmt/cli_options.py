@@ -1,8 +1,7 @@
-"""Options that several commands share, and the choices that options give."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -15,55 +14,7 @@ CORES = usable_cores()
 MOST_THREADS = 1024
 MOST_ROWS = 100_000
 """Sentences, or tokens of one, at a time."""
-
-
-class StrategyName(StrEnum):
-    """How to decode."""
-
-    spec = "spec"
-    replay = "replay"
-    ar = "ar"
-
-
-class InputFormat(StrEnum):
-    """What `translate` reads."""
-
-    text = "text"
-    jsonl = "jsonl"
-
-
-class OnBadBytes(StrEnum):
-    """What to do with bytes that are not UTF-8."""
-
-    STRICT = "strict"
-    REPLACE = "replace"
-
-
-class OutputFormat(StrEnum):
-    """What `translate` writes."""
-
-    text = "text"
-    jsonl = "jsonl"
-    fairseq = "fairseq"
-
-
-class WeightBits(StrEnum):
-    """Of stored weights."""
-
-    eight = "8"
-    four = "4"
-
-
 WEIGHT_BITS_HELP = "Of each weight that every pass reads; 4: less memory to read, and less exact."
-
-
-class ReportFormat(StrEnum):
-    """What commands write that tell something: for people, or for programs."""
-
-    text = "text"
-    json = "json"
-
-
 ModelOption = Annotated[
     Path, typer.Option("--model", "-m", help="Model directory (bundle).", show_default="de-en, bundled")
 ]

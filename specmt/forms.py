@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from specmt.cli_options import OutputFormat
+from specmt.choices import OutputFormat
 from specmt.guards import printable
 from specmt.translation import Alternative, Translation
 from specmt.vocabulary import EOS_ID, AnyVocabulary

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".png", ".svg")
 
 # Colours that colour-blind readers can tell apart; greys for what is compared with.
-_AR, _BEAMS, _INK, _FAINT = "#9a9a9a", ("#c4c4c4", "#b0b0b0"), "#262626", "#6f6f6f"
+_AR, _GREYS, _INK, _FAINT = "#9a9a9a", ("#c4c4c4", "#b0b0b0"), "#262626", "#6f6f6f"
 _COLOURS = {"ar": _AR, "spec-strict": "#0072b2", "spec": "#e69f00"}
 STYLE: dict[Any, Any] = {
     "font.size": 10,
@@ -153,8 +153,8 @@ def _mean(result: StrategyResult) -> str:
 
 
 def _colours(results: Sequence[StrategyResult]) -> list[str]:
-    beams = [result.strategy for result in results if result.strategy not in _COLOURS]
-    greys = {strategy: _BEAMS[place % len(_BEAMS)] for place, strategy in enumerate(beams)}
+    others = [result.strategy for result in results if result.strategy not in _COLOURS]
+    greys = {strategy: _GREYS[place % len(_GREYS)] for place, strategy in enumerate(others)}
     return [_COLOURS.get(result.strategy) or greys[result.strategy] for result in results]
 
 

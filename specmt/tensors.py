@@ -141,7 +141,7 @@ def _drafters_own(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         "drafter.slots.weight": (architecture.draft_length, architecture.width),
         "drafter.bigram_gate.weight": (rank, architecture.width),
         "drafter.bigram_left.weight": (vocabulary_size, rank),
-        "drafter.bigram_right.weight": (architecture.draft_vocabulary_size or vocabulary_size, rank),
+        "drafter.bigram_right.weight": (architecture.draft_tokens, rank),
     }
 
 
@@ -152,7 +152,7 @@ def _outputs(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     for output, size in sizes.items():
         if size:
             shapes[f"{output}.weight"], shapes[ids_name(output)] = (size, architecture.width), (size,)
-    rows = architecture.target_vocabulary_size or architecture.vocabulary_size
+    rows = architecture.target_tokens
     if not architecture.tied_output:
         shapes[f"{VERIFIER_OUTPUT}.weight"] = (rows, architecture.width)
     if architecture.output_bias:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from specmt.decoding import Iteration, ReplayCounts
@@ -64,3 +64,14 @@ class Translation:
     def as_alternative(self) -> Alternative:
         """As one of an n-best list."""
         return Alternative(self.text, self.score, self.ids, self.token_log_probs, self.alignment)
+
+    def with_alternative(self, one: Alternative) -> Translation:
+        """The translation, which says one of its n-best list."""
+        return replace(
+            self,
+            text=one.text,
+            score=one.score,
+            ids=one.ids,
+            token_log_probs=one.token_log_probs,
+            alignment=one.alignment,
+        )

@@ -15,7 +15,12 @@ LINES = ["Ein Hund schläft.", "", "Siehe https://a.de/b, 3,5 {name}.", "Zwei Ka
 
 
 def test_what_it_offers_is_there() -> None:
-    assert all(getattr(specmt, name) is not None for name in specmt.__all__)
+    assert [getattr(specmt, name).__name__ for name in ("Protection", "load_translator")] == [
+        "Protection",
+        "load_translator",
+    ]
+    assert set(specmt.__all__) <= set(dir(specmt))
+    assert {name for name in specmt.__all__ if not hasattr(specmt, name)} == set()
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = specmt.nothing
 

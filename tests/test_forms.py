@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import tiny_vocabulary
 
-from specmt.cli_options import OutputFormat
+from specmt.choices import OutputFormat
 from specmt.decoding import Iteration
 from specmt.forms import Form
 from specmt.guards import LineWarning

@@ -13,7 +13,7 @@ from pairs import write_tiny_bundle
 from scripted import DEFAULTS, SENTENCES, ScriptedEngine, scripted_translator
 
 from specmt.bundle import load_bundle
-from specmt.cli_options import StrategyName
+from specmt.choices import StrategyName
 from specmt.commands.from_options import settings_of
 from specmt.errors import UsageError
 from specmt.settings import DecodingSettings

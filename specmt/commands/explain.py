@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specmt import BUNDLED_MODEL
+from specmt.choices import ReportFormat, StrategyName
 from specmt.cli_options import (
     BetaOption,
     DeviceOption,
@@ -21,8 +22,6 @@ from specmt.cli_options import (
     PrecisionOption,
     ReplayGroupOption,
     ReplayWindowOption,
-    ReportFormat,
-    StrategyName,
     StrictOption,
     TauOption,
 )

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specmt.cli_options import StrategyName
+from specmt.choices import StrategyName
 from specmt.engines.names import EngineName, Precision
 from specmt.errors import UsageError
 

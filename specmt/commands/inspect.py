@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from specmt import BUNDLED_MODEL
-from specmt.cli_options import ReportFormat
+from specmt.choices import ReportFormat
 
 FormatOption = Annotated[ReportFormat, typer.Option("--format", help="For people, or one JSON object.")]
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from specmt.cli_options import WEIGHT_BITS_HELP, WeightBits
+from specmt.choices import WeightBits
+from specmt.cli_options import WEIGHT_BITS_HELP
 from specmt.errors import SpecmtError
 
 

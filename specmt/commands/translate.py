@@ -10,20 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specmt import BUNDLED_MODEL
+from specmt.choices import InputFormat, OnBadBytes, OutputFormat, StrategyName
 from specmt.cli_options import (
     CORES,
     MOST_ROWS,
     BetaOption,
     DeviceOption,
     EngineOption,
-    InputFormat,
     ModelOption,
-    OnBadBytes,
-    OutputFormat,
     PrecisionOption,
     ReplayGroupOption,
     ReplayWindowOption,
-    StrategyName,
     StrictOption,
     TauOption,
     ThreadsOption,
@@ -112,19 +109,11 @@ OutputFormatOption = Annotated[
 ScoresOption = Annotated[bool, typer.Option("--scores", help="In text: score and tab before each translation.")]
 
 
-def _aligned_on_one_core(wanted: bool) -> bool:
-    """Keep numpy, which aligns and is imported later, to one thread: more add to `--threads`, and slow it down."""
-    if wanted:
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    return wanted
-
-
 AlignmentOption = Annotated[
     bool,
     typer.Option(
         "--alignment",
         "--print-alignment",
-        callback=_aligned_on_one_core,
         help="Pairs of source and target words, from 0.",
     ),
 ]
@@ -190,6 +179,8 @@ def translate(
 
       specmt translate --input-format jsonl --format jsonl < in.jsonl > out.jsonl
     """
+    if alignment:  # numpy, which aligns and is imported below, keeps to one thread: more add to `--threads`
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from specmt.commands.translating import Required, Streams, run
     from specmt.forms import Form
     from specmt.inputs import is_input

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from specmt import __version__
-from specmt.cli_options import InputFormat, OnBadBytes
+from specmt.choices import InputFormat, OnBadBytes
 from specmt.errors import UsageError
 from specmt.forms import Form
 from specmt.guards import printable

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specmt import BUNDLED_MODEL
-from specmt.cli_options import CORES, DeviceOption, EngineOption, PrecisionOption, ReportFormat, ThreadsOption
+from specmt.choices import ReportFormat
+from specmt.cli_options import CORES, DeviceOption, EngineOption, PrecisionOption, ThreadsOption
 from specmt.commands.from_options import load
 from specmt.engines.names import EngineName, Precision
 from specmt.errors import InputError

@@ -265,11 +265,11 @@ class NativeEngine:
 
     @property
     def _most_candidates(self) -> int:
-        return self.architecture.target_vocabulary_size or self.architecture.vocabulary_size
+        return self.architecture.target_tokens
 
     @property
     def _lattice_width(self) -> int:
-        return min(LATTICE_WIDTH, self.architecture.draft_vocabulary_size or self.architecture.vocabulary_size)
+        return min(LATTICE_WIDTH, self.architecture.draft_tokens)
 
     def _places(self, rows: NativeRows) -> tuple[Any, ...]:
         return self._network, rows.handles, _integers(rows.counts), len(rows.rows)

@@ -89,6 +89,10 @@ class OnnxEngine:
     """Runs a bundle's graphs. A row's results are the same to the bit alone, in any batch and in any window."""
 
     name = "onnx-cpu-int8"
+    speculated_rows: int | None = None
+    """Any."""
+    strict_draft_length: int | None = None
+    """As many as the model says."""
 
     def __init__(self, architecture: Architecture, folder: Path) -> None:
         """Graphs are loaded when they are first used.
@@ -115,14 +119,6 @@ class OnnxEngine:
     def max_draft_length(self) -> int:
         """The most slots that the drafter was trained to fill."""
         return self.architecture.draft_length
-
-    @property
-    def speculated_rows(self) -> None:
-        """Any."""
-
-    @property
-    def strict_draft_length(self) -> None:
-        """As many as the model says."""
 
     def encode(self, sources: Sequence[Sequence[int]]) -> OnnxRows:
         """See `Engine.encode`."""
@@ -289,7 +285,7 @@ class OnnxEngine:
     def _prepared(self, graph: str, rows: OnnxRows, window: int, beta: int) -> Call:
         call = Call(self._graph(graph))
         batch, lines = len(rows.lengths), window * len(rows.lengths)
-        candidates = min(beta, self.architecture.target_vocabulary_size or self.architecture.vocabulary_size)
+        candidates = min(beta, self.architecture.target_tokens)
         call.bind("positions", np.empty((lines, self.architecture.width), dtype=np.float32))
         call.bind("target_shape", np.array([window, batch, *self._head_shape]))
         places = np.zeros((window, batch, 2), dtype=np.int64)
@@ -307,7 +303,7 @@ class OnnxEngine:
         return call
 
     def _bind_drafter(self, call: Call, slots: int, batch: int) -> None:
-        width = min(LATTICE_WIDTH, self.architecture.draft_vocabulary_size or self.architecture.vocabulary_size)
+        width = min(LATTICE_WIDTH, self.architecture.draft_tokens)
         call.bind("last_ids", np.empty(batch, dtype=np.int64))
         call.bind("slots", np.repeat(np.arange(slots), batch))
         call.bind("batch", np.array([batch]))

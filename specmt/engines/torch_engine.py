@@ -23,6 +23,11 @@ _SOURCE_STEP = 8
 class TorchEngine:
     """Runs a pair's weights on a CPU or a GPU."""
 
+    speculated_rows: int | None = None
+    """Any."""
+    strict_draft_length: int | None = None
+    """As many as the model says."""
+
     def __init__(
         self, architecture: Architecture, weights: Mapping[str, Tensor], device: str = "cpu", bf16: bool = False
     ) -> None:
@@ -63,14 +68,6 @@ class TorchEngine:
         return self.architecture.draft_length
 
     # -- the interface
-
-    @property
-    def speculated_rows(self) -> None:
-        """Any."""
-
-    @property
-    def strict_draft_length(self) -> None:
-        """As many as the model says."""
 
     @torch.inference_mode()
     def encode(self, sources: Sequence[Sequence[int]]) -> TorchRows:

@@ -91,7 +91,7 @@ class ProtectedLine:
         def whole(one: Translation) -> Translation:
             return self.joined(prefix + one.text + suffix, [*before, one, *behind])
 
-        others = [whole(replace(core, **vars(one))) for one in core.n_best]
+        others = [whole(core.with_alternative(one)) for one in core.n_best]
         return replace(whole(core), n_best=tuple(other.as_alternative for other in others))
 
     def joined(self, text: str, used: Sequence[Translation]) -> Translation:

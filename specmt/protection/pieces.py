@@ -107,7 +107,7 @@ def _best_ways(said: Sequence[str | Translation], count: int) -> list[list[str |
     for place, one in enumerate(said):
         if isinstance(one, Translation):
             weight = len(one.source_ids)
-            others = [replace(one, **vars(other)) for other in _distinct(one.n_best) if other.text != one.text]
+            others = [one.with_alternative(other) for other in _distinct(one.n_best) if other.text != one.text]
             ways += [
                 (loss + weight * (one.score - other.score), changes | {place: other})
                 for loss, changes in ways
