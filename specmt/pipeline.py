@@ -188,9 +188,12 @@ class Pipeline(ABC):
             how = "goes on from" if initial else "anew, no such in"
             self.reporter.announce(f"drafter: {how} {self.config.start_from}")
         arguments = driver.drafter_arguments(
-            *(self.config, self.folder("distil"), verifier, folder / "checkpoints"),
-            self._draft_ids(folder, initial),
-            initial,
+            self.config,
+            binarised=self.folder("distil"),
+            verifier=verifier,
+            checkpoints=folder / "checkpoints",
+            output_ids=self._draft_ids(folder, initial),
+            initial=initial,
         )
         self.train("drafter", arguments, settings.optimizer, folder / "drafter.pt")
 
@@ -236,9 +239,8 @@ class Pipeline(ABC):
         without_scores = self.folder("export") / "bundle"
         outputs = [f"bundle/{name}" for name in (MANIFEST, *tokenizer, WEIGHTS)]
         settings = (self.config.export, self.config.name, *said)
-        exported = self.stage(
-            *("export", partial(export, without_scores), outputs, settings), needs=(drafter,), bundle=without_scores
-        )
+        run = partial(export, without_scores)
+        exported = self.stage("export", run, outputs, settings, needs=(drafter,), bundle=without_scores)
         outputs = ["evaluation.json", f"../{self.bundle.name}/{MANIFEST}"]  # with scores, it stands beside the stages
         return exported, self.stage("evaluate", self._evaluate, outputs, needs=(exported,), bundle=self.bundle)
 

@@ -153,8 +153,11 @@ class PairPipeline(Pipeline):
         assert refinement is not None
         trained = self.folder("verifier") / "verifier.pt"
         decoding = Decoding(
-            *(refinement.batch_size, refinement.beam, refinement.length_penalty),
-            *(refinement.nearest_reference, refinement.reference_below),
+            batch_size=refinement.batch_size,
+            beam=refinement.beam,
+            length_penalty=refinement.length_penalty,
+            nearest_reference=refinement.nearest_reference,
+            reference_below=refinement.reference_below,
         )
         translated = self.folder("refine") / _TRANSLATED
         if not translated.exists():  # else training may have begun: another engine would say it a little otherwise
@@ -170,7 +173,12 @@ class PairPipeline(Pipeline):
     ) -> None:
         folder = self.folder(stage)
         arguments = driver.verifier_arguments(
-            *(self.config, self._settings, settings), self.folder(binarised), folder / "checkpoints", initial
+            self.config,
+            verifier=self._settings,
+            stage=settings,
+            binarised=self.folder(binarised),
+            checkpoints=folder / "checkpoints",
+            initial=initial,
         )
         self.train(stage, arguments, settings.optimizer, folder / "verifier.pt")
 

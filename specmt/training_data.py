@@ -99,8 +99,11 @@ class TrainingData:
         threads = self.config.runtime.cores
         try:
             model = train_vocabulary(
-                *(sentences, settings.vocabulary_size, settings.character_coverage),
-                *(threads, settings.required_characters),
+                sentences,
+                size=settings.vocabulary_size,
+                character_coverage=settings.character_coverage,
+                threads=threads,
+                required_characters=settings.required_characters,
             )
         except RuntimeError as error:
             raise TrainingError(_wrong_size(settings.vocabulary_size, str(error))) from None

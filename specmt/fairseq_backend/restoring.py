@@ -38,9 +38,17 @@ def check_kind(bundle: Bundle) -> None:
     """
     shape = bundle.architecture
     plain = Architecture(
-        *(shape.vocabulary_size, shape.width, shape.heads, shape.feed_forward_width),
-        *(shape.encoder_layers, shape.decoder_layers, shape.drafter_layers, shape.draft_length, shape.bigram_rank),
-        *(shape.target_vocabulary_size, shape.draft_vocabulary_size),
+        vocabulary_size=shape.vocabulary_size,
+        width=shape.width,
+        heads=shape.heads,
+        feed_forward_width=shape.feed_forward_width,
+        encoder_layers=shape.encoder_layers,
+        decoder_layers=shape.decoder_layers,
+        drafter_layers=shape.drafter_layers,
+        draft_length=shape.draft_length,
+        bigram_rank=shape.bigram_rank,
+        target_vocabulary_size=shape.target_vocabulary_size,
+        draft_vocabulary_size=shape.draft_vocabulary_size,
     )
     if plain != shape or not bundle.has_own_tokenizer:
         raise TrainingError(
