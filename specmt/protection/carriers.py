@@ -34,7 +34,7 @@ class Attempt:
 
     def restored(self, line: ProtectedLine, translation: Translation) -> Translation | None:
         """The translation with everything in its place; None if something is not, which `line.missing` then knows."""
-        numbers = [span.target for span in line.spans if span.kind == "number" and not span.is_time]
+        numbers = [span.target for span in line.spans if span.kind == "number" and not span.time]
         said = rewritten(translation, partial(as_written, numbers))
         text = self._put_back(said.text)
         # An element may stand as its carrier does in the text, which is there once.

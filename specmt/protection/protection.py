@@ -149,7 +149,7 @@ class Protection:
     def _checked(self, translation: Translation, line: ProtectedLine) -> Translation:
         """Say what of the source's spans is not in the translation, and leave out alternatives that lost more."""
         spans = [part for part in self._spans.parts(line.text) if isinstance(part, Span)]
-        if times := {span.text for span in spans if span.is_time}:
+        if times := [span.time for span in spans if span.time]:
             translation = rewritten(translation, partial(set_right, times))
         lost = lacking(translation.text, spans, spans)
         # Alternatives in pieces have not been looked at before.

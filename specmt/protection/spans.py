@@ -75,8 +75,6 @@ _TRIGGER = re.compile(rf"[\d<@{{%$&]|{_FRACTION}|://|(?i:www)\.|{_DOMAIN}")
 """What stands in every span but a term; a line without is told from others fast."""
 _NUMBER_BEGINS = re.compile(rf"(?<!\d)(?<!\d[.,:/])(?=\[?\d|{_FRACTION})")
 _NUMBER_GOES_ON = re.compile(r"\d|[.,:/]\d")
-_LONGEST_TIME = 20
-"""Characters behind a number that say whether it is a time of day."""
 _WORD_GOES_ON = re.compile(r"\w")
 """Behind a number that ends in another character than a digit."""
 
@@ -99,8 +97,8 @@ class Span:
     """Of an element: whether something positional stands in it."""
     is_count: bool = False
     """Of a placeholder: whether it seems to stand for a number."""
-    is_time: bool = False
-    """Of a number: whether it is a time of day, which may stand by the twelve-hour clock."""
+    time: times.Time | None = None
+    """Of a number: the time of day that it is, which may stand by the twelve-hour clock."""
     is_ordinal: bool = False
     """Of a number: whether it is an ordinal, which may be spelt out."""
     made: Translation | None = field(default=None, compare=False)
@@ -119,8 +117,8 @@ class Span:
 
     def is_said(self, text: str) -> bool:
         """Whether a time or an ordinal stands in a text in another way than in the source."""
-        if self.is_time:
-            return times.is_said(self.text, text)
+        if self.time:
+            return self.time.is_said(text)
         return self.is_ordinal and ordinals.is_said(self.text, text)
 
     def taken_from(self, text: str, count: int) -> tuple[str, int]:
@@ -196,10 +194,13 @@ class SpanFinder:
             kind, text = str(match.lastgroup), match[0]
             target = self._terminology.target(text) if kind == "term" and self._terminology else text
             before, end = line[end : match.start()], match.end()
-            behind = line[end : end + _LONGEST_TIME] if kind == "number" else ""
-            timed, ordinal = times.is_time(text, behind), ordinals.is_ordinal(text, behind)
-            is_count = kind == "placeholder" and _is_count(text, line[end : end + _LONGEST_TIME])
-            parts += [before, Span(kind, text, target, is_count=is_count, is_time=timed, is_ordinal=ordinal)]
+            behind = line[end : end + times.LONGEST_BEHIND]
+            time, ordinal = None, False
+            if kind == "number":
+                time = times.time_of(text, line[max(match.start() - times.LONGEST_BEFORE, 0) : match.start()], behind)
+                ordinal = ordinals.is_ordinal(text, behind)
+            is_count = kind == "placeholder" and _is_count(text, behind)
+            parts += [before, Span(kind, text, target, is_count=is_count, time=time, is_ordinal=ordinal)]
         return [part for part in [*parts, line[end:]] if part]
 
 
