@@ -84,7 +84,9 @@ def translate(
 ) -> list[Translation]:
     """Translations of the lines, protected or not."""
     terminology = read_terminology(DATA / "protection.terms.tsv") if protected else None
-    protection = Protection(translator.vocabulary, KINDS if protected else (), terminology)
+    protection = Protection(
+        translator.vocabulary, KINDS if protected else (), terminology, "de", translator.target_language
+    )
     text = "".join(f"{line.source}\n" for line in lines)
     stream = LineStream(BytesIO(text.encode()), str(DATA), text_parser(str(DATA)))
     return list(translator.translate_stream(stream, settings, batch_size=32, wrapper=protection))

@@ -78,7 +78,7 @@ class Required:
             UsageError: an unknown kind.
         """
         language = translator.splitting.language if translator.splitting else ""
-        return Protection(translator.vocabulary, self.kinds, self.terms, language)
+        return Protection(translator.vocabulary, self.kinds, self.terms, language, translator.target_language)
 
 
 def run(

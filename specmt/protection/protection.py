@@ -54,16 +54,18 @@ class Protection:
         kinds: Iterable[str] = KINDS,
         terminology: Terminology | None = None,
         language: str = "",
+        target_language: str = "",
     ) -> None:
         """Protect spans of `kinds`, of `KINDS`, and terms.
 
         Args:
             language: of the lines, ISO 639-1; without it, a line is not protected sentence by sentence.
+            target_language: theirs in translation; times of day are written plainly from German into English alone.
 
         Raises:
             UsageError: another kind.
         """
-        self._spans = SpanFinder(kinds, terminology)
+        self._spans = SpanFinder(kinds, terminology, plain_times=(language, target_language) == ("de", "en"))
         self._carriers = Carriers(vocabulary)
         self._language = language
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from specmt.errors import UsageError
-from specmt.protection import ordinals, times
+from specmt.protection import german_times, ordinals, times
 from specmt.protection.terminology import Terminology, whole_word
 from specmt.translation import Translation
 
@@ -155,8 +155,13 @@ def target(part: str | Span) -> str:
 class SpanFinder:
     """Finds spans of some kinds, and terms."""
 
-    def __init__(self, kinds: Iterable[str] = KINDS, terminology: Terminology | None = None) -> None:
-        """`kinds`: of `KINDS`.
+    def __init__(
+        self, kinds: Iterable[str] = KINDS, terminology: Terminology | None = None, plain_times: bool = False
+    ) -> None:
+        """Find spans of `kinds`, of `KINDS`, and terms.
+
+        Args:
+            plain_times: whether German times of day are written plainly before, if numbers are of the kinds.
 
         Raises:
             UsageError: another kind.
@@ -167,6 +172,7 @@ class SpanFinder:
                 raise UsageError(f"--protect {kind}: expected none, or some of {','.join(KINDS)}")
         self._kinds = kinds
         self._terminology = terminology
+        self._rewrites_times = plain_times and "number" in kinds
         patterns = {kind: pattern for kind, pattern in _PATTERNS.items() if kind in kinds and kind != "number"}
         if terminology and terminology.targets:
             patterns["term"] = terminology.pattern
@@ -176,15 +182,27 @@ class SpanFinder:
         self._pattern = re.compile(alternatives or r"(?!)")
 
     def readable(self, line: str) -> str:
-        """A line with characters for their entities (`&uuml;`, `&nbsp;`), which would part it as placeholders."""
-        if "placeholder" not in self._kinds or "&" not in line:
-            return line
-        return re.sub(_ENTITY, lambda match: _character(match[0]), line)
+        """A line as models read it best.
+
+        With characters for their entities (`&uuml;`, `&nbsp;`), which would part it as placeholders; and with plain
+        times of day, if these are asked for.
+        """
+        if "placeholder" in self._kinds and "&" in line:
+            line = re.sub(_ENTITY, lambda match: _character(match[0]), line)
+        return self._with_plain_times(line) if self._rewrites_times and german_times.may_have_any(line) else line
 
     def any_in(self, line: str) -> bool:
-        """Whether a line has any."""
+        """Whether a line has any, or is to be written otherwise."""
         worth_a_look = self._terminology is not None or _TRIGGER.search(line) is not None
-        return worth_a_look and self._pattern.search(line) is not None
+        return (worth_a_look and self._pattern.search(line) is not None) or self.readable(line) != line
+
+    def _with_plain_times(self, line: str) -> str:
+        """A line with its times written plainly, but not within addresses, tags, placeholders and terms."""
+        kept = [match.span() for match in self._pattern.finditer(line) if match.lastgroup != "number"]
+        starts, ends = [0, *(end for _, end in kept)], [*(start for start, _ in kept), len(line)]
+        between = [german_times.written_plainly(line[start:end]) for start, end in zip(starts, ends, strict=True)]
+        spans = [*(line[start:end] for start, end in kept), ""]
+        return "".join(text + span for text, span in zip(between, spans, strict=True))
 
     def parts(self, line: str) -> Parts:
         """A line as text and spans in turn."""
