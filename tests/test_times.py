@@ -121,6 +121,7 @@ def test_it_may_stand_by_the_twelve_hour_clock(number: str, text: str, expected:
         ("2.30 Uhr nachts", "at 2.30 p.m.", "at 2:30 a.m."),
         ("6.30 Uhr", "It's 6.30 o'clock.", "It's 6:30."),
         ("die 20-Uhr-Nachrichten", "the 20 o'clock news", "the 8 p.m. news"),
+        ("14:00 Uhr", "14:00 clock, 15:00 clock", "2:00 p.m., 15:00 clock"),
         ("um 8 Uhr", "at 8 o'clock", "at 8 o'clock"),
         ("um 8 Uhr", "<b>at 8 a.m</b>, at 8 a.m.. Then", "<b>at 8 a.m.</b>, at 8 a.m. Then"),
         ("von 22 Uhr bis 6 Uhr", "from 10 p.m. to 6 p.m.", "from 10 p.m. to 6 a.m."),

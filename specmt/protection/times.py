@@ -51,7 +51,7 @@ _WITH_HALF = re.compile(rf"(?<![\d.,:])({NUMBER})(\s?)([apAP])(?=\.?\s?[mM]\b)")
 """A time with the first letter of `a.m.` or `p.m.`."""
 _RANGE = re.compile(rf"(?<![\d.,:])({NUMBER})(?={_TO}({NUMBER})\s?([apAP])(\.?\s?[mM])\b)")
 """The first of two times, of which the second has `a.m.` or `p.m.`."""
-_O_CLOCK = re.compile(rf"(?<![\d.,:])({NUMBER})(?:[ -]o['’]clock\b)")
+_O_CLOCK = re.compile(rf"(?<![\d.,:])({NUMBER})(?:[ -]o['’]| )clock\b")
 _UNFINISHED = re.compile(r"(?<=\d)(\s?[apAP]\.[mM])(?:(?![\w.])|\.\.(?!\.))")
 """Without the last full stop, as what a tag closes has none, or with that of the sentence besides."""
 
@@ -194,7 +194,7 @@ class _Clock:
         return f"{number} {_like(match[3], time.half)}{match[4]}{'.' if '.' in match[4] else ''}"
 
     def of_the_clock(self, match: re.Match[str]) -> str:
-        """What has `o'clock` behind it that is no full hour of the twelve-hour clock."""
+        """What has `o'clock` or `clock` behind it that is no full hour of the twelve-hour clock."""
         time = self._only(match[1])
         if time is None:
             return match[0]
