@@ -225,7 +225,7 @@ class Board:
 
     def __init__(
         self,
-        segments: Callable[[int, str], Sequence[Segment]],
+        segments: Callable[[int, InputLine], Sequence[Segment]],
         request: Callable[[int, Segment, InputLine], Request | None],
         part: Callable[[Segment, Sequence[Hypothesis]], Part],
         first: int = 0,
@@ -249,7 +249,7 @@ class Board:
 
     def open(self, index: int, given: InputLine) -> list[Request]:
         """What is to be decoded for a line, perhaps nothing; lines are opened in order."""
-        segments = self._segments(index, given.text)
+        segments = self._segments(index, given)
         line = Line(index, given, segments, [None] * len(segments))
         requests = []
         for place, segment in enumerate(segments):

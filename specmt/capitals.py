@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from specmt.nouns import Nouns
 from specmt.segmentation import Segment
-from specmt.vocabulary import UNK_ID, Vocabulary
+from specmt.vocabulary import Vocabulary
 from specmt.wrapping import CARRIER_NAMES
 
 _LETTERS = re.compile(r"[^\W\d_]+")
@@ -30,17 +31,19 @@ _MARGIN = 1.0
 """Nats by which a word within a sentence must be more common with a capital: at a beginning all words have one."""
 _RARE = 3
 """Pieces from which on a German word counts as a noun: few other words are rare."""
-_UNKNOWN = -50.0
-"""Of what no piece has, nats: below all pieces."""
 
 
 class Ordinary:
-    """Has sentences in capitals, and words in others that are stressed so, encoded as they are ordinarily written."""
+    """Has what capitals make unusual encoded as it is ordinarily written.
 
-    def __init__(self, language: str, vocabulary: Vocabulary) -> None:
-        """Of sentences in `language` (ISO 639-1)."""
+    That is sentences in capitals, words in others that are stressed so, and lines without any.
+    """
+
+    def __init__(self, language: str, vocabulary: Vocabulary, nouns: Nouns | None = None) -> None:
+        """Of sentences in `language` (ISO 639-1); with `nouns`, of those of a line without capitals."""
         self._is_german = language == "de"
         self._vocabulary = vocabulary
+        self._nouns = nouns
         self._spelling: Callable[[str, bool], str] = lru_cache(maxsize=10_000)(self._best)
         self.text: Callable[[str], str] = lru_cache(maxsize=1_000)(self._text)
         """A sentence as it is ordinarily written; those are kept that were just measured to be split."""
@@ -49,12 +52,18 @@ class Ordinary:
         """As the vocabulary does, of the sentence as it is ordinarily written."""
         return self._vocabulary.encode(self.text(sentence))
 
+    def for_splitting(self, text: str) -> str:
+        """A text as its sentences are found in: that is done by capitals, among other things."""
+        return self._nouns.with_capitals(text, each_sentence=True) if self._nouns else text
+
     def segments(self, segments: Sequence[Segment]) -> list[Segment]:
         """The segments, of which those with other spellings have other ids, and say what these spell."""
         return [self._segment(segment) for segment in segments]
 
     def _text(self, sentence: str) -> str:
         composed = unicodedata.normalize("NFC", sentence)
+        if self._nouns:
+            return self._nouns.with_capitals(composed)
         if not in_capitals(composed):
             label = _label(composed)
             spelt = self._text(label) if label else ""
@@ -91,21 +100,17 @@ class Ordinary:
     def _best(self, word: str, begins: bool) -> str:
         if _has_small_letters(word) or _NUMERAL.fullmatch(word):
             return word
+        commonness = self._vocabulary.commonness
         forms = [word.lower()]
         if self._is_german:
             forms.append(forms[0].replace("ss", "ß"))
-        form = max(forms, key=lambda form: max(self._commonness(form), self._commonness(form.capitalize())))
-        small, capitalised = self._commonness(form), self._commonness(form.capitalize())
-        if self._commonness(word) > max(small, capitalised):
+        form = max(forms, key=lambda form: max(commonness(form), commonness(form.capitalize())))
+        small, capitalised = commonness(form), commonness(form.capitalize())
+        if commonness(word) > max(small, capitalised):
             return word
         pieces = [len(self._vocabulary.encode(way)) for way in (form, form.capitalize())]
         is_noun = self._is_german and min(pieces) >= _RARE and _LETTERS.fullmatch(word)
         return form.capitalize() if begins or is_noun or capitalised > small + _MARGIN else form
-
-    def _commonness(self, word: str) -> float:
-        """The word's log-probability, nats."""
-        ids = self._vocabulary.encode(word)
-        return sum(self._vocabulary.log_probability(id_) if id_ != UNK_ID else _UNKNOWN for id_ in ids)
 
 
 def with_capitals(text: str, segment: Segment) -> str:

@@ -32,13 +32,15 @@ _REPLACED = (LineWarning.REPLACED,)
 class InputLine:
     """A text to translate, the other fields of its JSON object, and options that hold for this line only.
 
-    `warnings`: what its translation is to say of it.
+    `warnings`: what its translation is to say of it. `line`: of which it is a part, or as which it was given, if not
+    as the text.
     """
 
     text: str
     fields: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[LineWarning, ...] = ()
+    line: str = ""
 
 
 LineParser = Callable[[bytes, int], InputLine]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import accumulate, pairwise, zip_longest
 
 from specmt.sentences import sentences_of
 
@@ -46,13 +46,21 @@ class Segment:
 class Segmenter:
     """Splits lines for a model that was trained on single sentences of at most `max_tokens` tokens."""
 
-    def __init__(self, language: str, encode: Callable[[str], list[int]], max_tokens: int) -> None:
+    def __init__(
+        self,
+        language: str,
+        encode: Callable[[str], list[int]],
+        max_tokens: int,
+        spelt: Callable[[str], str] = str,
+    ) -> None:
         """Split lines in `language` (ISO 639-1).
 
         Args:
             encode: text to ids.
             max_tokens: that a segment may have, at least 1; end-of-sentence not counted.
+            spelt: a text as its sentences are found in, of as many characters.
         """
+        self._spelt = spelt
         self._language = language
         self._encode = encode
         self.max_tokens = max_tokens
@@ -76,7 +84,10 @@ class Segmenter:
         """Sentences with the white space behind them, which together are the line."""
         for paragraph in line.splitlines(keepends=True) if "\n" in line else [line]:
             for block in _blocks(paragraph):
-                yield from _ended(sentences_of(self._language, block))
+                spelt = self._spelt(block)
+                found = sentences_of(self._language, spelt if len(spelt) == len(block) else block)
+                ends = [0, *accumulate(map(len, found))]
+                yield from _ended([block[begin:end] for begin, end in pairwise(ends)])
 
     def _fitting(self, text: str) -> Iterator[tuple[str, list[int]]]:
         """Parts of a sentence that fit into the model, which together are the sentence, and their ids."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from specmt.admission import Admission, Gate
 from specmt.assembly import Board, Line, Part, translated
 from specmt.bundle import DecodingDefaults
-from specmt.capitals import Ordinary
 from specmt.decoding import Hypothesis, Plan, ReplayCounts, Request, RequestQueue, Waiting, decode
 from specmt.engines.base import AnyEngine
 from specmt.errors import InputError, UsageError
@@ -19,7 +18,8 @@ from specmt.guards import repeats
 from specmt.inputs import InputLine, is_text
 from specmt.line_alignment import LineAligner
 from specmt.plans import plan_of
-from specmt.segmentation import Segment, Segmenter, Splitting, whole
+from specmt.reading import Reader, Spelling
+from specmt.segmentation import Segment, Splitting
 from specmt.settings import BATCH_SIZE, DecodingSettings
 from specmt.streams import LineStream
 from specmt.translation import Alternative, Translation
@@ -83,9 +83,9 @@ class Translator:
         self.splitting = splitting
         self.limits = limits or Limits()
         self.model_digest = model_digest
-        self._ordinary: Ordinary | None = None
+        self._spelling: Spelling | None = None
         if splitting and isinstance(vocabulary, Vocabulary):
-            self._ordinary = Ordinary(splitting.language, vocabulary)
+            self._spelling = Spelling(splitting.language, vocabulary)
         self._load_aligner = aligner
         self._aligner: Aligner | None = None
 
@@ -274,48 +274,15 @@ class Translator:
         def part(segment: Segment, hypotheses: Sequence[Hypothesis]) -> Part:
             return translated(segment, hypotheses, settings.n_best, settings.length_penalty, self.vocabulary)
 
-        return Board(self._segments(settings, part_of), request, part, first)
+        return Board(self._reader(settings, part_of).segments, request, part, first)
 
-    def _segments(
-        self, settings: DecodingSettings, part_of: int | None = None
-    ) -> Callable[[int, str], Sequence[Segment]]:
-        """How lines, or parts of one, become segments.
-
-        Raises:
-            UsageError: longer ones are asked for than the model has positions for.
-        """
-        largest, asked = self.limits.source, settings.max_source_tokens
-        if largest is not None and asked is not None and asked > largest:
-            raise UsageError(f"--max-source-tokens {asked}: this model has positions for at most {largest}")
-        ordinary = self._ordinary.segments if self._ordinary and settings.guards else lambda segments: segments
-        if segmenter := self._segmenter(settings):
-            return lambda _, line: ordinary(segmenter.split(line))
-        most = asked or (self.splitting.max_source_tokens if self.splitting else largest)
-
-        def unsplit(index: int, line: str) -> Sequence[Segment]:
-            segments = ordinary(whole(line, self.vocabulary.encode))
-            if most is not None and segments and len(segments[0].ids) > most:
-                advice = "shorten the line, leave out --no-split, or raise --max-source-tokens"
-                if most == largest:
-                    advice = "this model has positions for no more; shorten the line, or let it be split"
-                place = (index if part_of is None else part_of) + 1
-                raise InputError(f"line {place}: {len(segments[0].ids)} tokens, at most {most} fit: {advice}")
-            return segments
-
-        return unsplit
-
-    def _segmenter(self, settings: DecodingSettings) -> Segmenter | None:
-        """What splits lines; None where they are translated as they are."""
-        if self.splitting is None or not settings.split:
-            return None
-        most = settings.max_source_tokens or self.splitting.max_source_tokens
-        reader = self._ordinary if self._ordinary and settings.guards else self.vocabulary
-        return Segmenter(self.splitting.language, reader.encode, most)
+    def _reader(self, settings: DecodingSettings, part_of: int | None = None) -> Reader:
+        return Reader(self.vocabulary, self.splitting, self._spelling, settings, self.limits.source, part_of)
 
     def requests(self, lines: Iterable[str]) -> list[Request]:
         """What is decoded for lines without further settings: their segments, less those that would be copied."""
-        split = self._segments(DecodingSettings.from_defaults(self.defaults))
-        segments = [segment for index, line in enumerate(lines) for segment in split(index, line)]
+        read = self._reader(DecodingSettings.from_defaults(self.defaults)).segments
+        segments = [segment for index, line in enumerate(lines) for segment in read(index, InputLine(line))]
         requests = [self._request(number, segment, True, False) for number, segment in enumerate(segments)]
         return [request for request in requests if request]
 
@@ -367,7 +334,7 @@ class Translator:
 
     def _line_aligner(self, settings: DecodingSettings) -> LineAligner:
         assert isinstance(self.vocabulary, Vocabulary), "what an aligner is made for"
-        return LineAligner(self.aligner, self.vocabulary, self._segmenter(settings))
+        return LineAligner(self.aligner, self.vocabulary, self._reader(settings).segmenter)
 
     def _aligned_anew(self, translation: Translation, left: Translation, settings: DecodingSettings) -> Translation:
         """What a wrapper made of a translation, with the pairs of the texts as they are now."""

@@ -21,6 +21,8 @@ _NORMALISATION = "nmt_nfkc"
 """SentencePiece's name of what it does to a text first."""
 _WORD = "▁"
 """How pieces write a blank."""
+_UNKNOWN = -50.0
+"""Log-probability of what no piece has, nats: below all pieces."""
 _LOOK_ALIKES = {**dict.fromkeys("»«‟", '"'), **dict.fromkeys("›‹‚‘´", "'"), **dict.fromkeys("‐‑−", "-"), "×": "x"}
 """What a character is read as by a vocabulary that knows this one only: another quotation mark, hyphen or sign."""
 # The argument's name changed with sentencepiece 0.2.1.
@@ -148,6 +150,10 @@ class Vocabulary:
     def log_probability(self, id_: int) -> float:
         """Of the piece in the unigram model, nats."""
         return float(self._processor.get_score(int(id_)))
+
+    def commonness(self, word: str) -> float:
+        """The log-probability of a word's pieces in the unigram model, nats."""
+        return sum(self.log_probability(id_) if id_ != UNK_ID else _UNKNOWN for id_ in self.encode(word))
 
     def pieces(self) -> list[str]:
         """All pieces in the order of their ids."""

@@ -45,23 +45,25 @@ class Wrapping:
         if prepared is None:
             return line
         self._entered[index] = line, prepared
-        return replace(line, text=text)
+        return replace(line, text=text, line=line.text)
 
     def leave(self, translation: Translation) -> Translation:
         """The line's translation, made of that of what entered."""
         if self._wrapper is None or translation.index not in self._entered:
             return translation
         line, prepared = self._entered.pop(translation.index)
-        again = self._again(translation.index)
-        run = _reproducibly(again) if line.options.get("reproducible") else again
+        run = _as_parts(self._again(translation.index), line)
         made = self._wrapper.after(prepared, translation, run)
         warnings = tuple(dict.fromkeys((*line.warnings, *made.warnings)))
         return replace(made, index=translation.index, source=line.text, fields=line.fields, warnings=warnings)
 
 
-def _reproducibly(run: Run) -> Run:
-    def lines(chunk: Sequence[str | InputLine]) -> list[InputLine]:
-        given = (line if isinstance(line, InputLine) else InputLine(line) for line in chunk)
-        return [replace(line, options={**line.options, "reproducible": True}) for line in given]
+def _as_parts(run: Run, line: InputLine) -> Run:
+    """What translates texts as parts of a line, so reproducibly if that is."""
+    options = {key: value for key, value in line.options.items() if key == "reproducible"}
 
-    return lambda chunks: run(map(lines, chunks))
+    def parts(chunk: Sequence[str | InputLine]) -> list[InputLine]:
+        given = (part if isinstance(part, InputLine) else InputLine(part) for part in chunk)
+        return [replace(part, options={**part.options, **options}, line=line.text) for part in given]
+
+    return lambda chunks: run(map(parts, chunks))

@@ -43,9 +43,10 @@ class Model:
         self.rule = rule
         self.calls: list[list[str]] = []
 
-    def __call__(self, chunks: Iterable[Sequence[str]]) -> Iterator[Translation]:
+    def __call__(self, chunks: Iterable[Sequence[str | InputLine]]) -> Iterator[Translation]:
         index = 0
-        for chunk in chunks:
+        for given in chunks:
+            chunk = [line if isinstance(line, str) else line.text for line in given]
             if any(map(str.strip, chunk)):
                 self.calls.append(list(chunk))
             for line in chunk:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from specmt import BUNDLED_MODEL
 from specmt.capitals import Ordinary, with_capitals
 from specmt.loading import load_translator
+from specmt.nouns import Nouns, has_no_capitals
 from specmt.protection.protection import Protection
 from specmt.segmentation import Segment, whole
 from specmt.settings import DecodingSettings
@@ -183,3 +184,87 @@ def test_capitals_change_letters_and_nothing_else(text: str, source: str, vocabu
     assert with_capitals(text, Segment(source, [], ordinary="x")).upper() == text.upper()
     composed = unicodedata.normalize("NFC", text)
     assert Ordinary("de", vocabulary).text(text).casefold() in {text.casefold(), composed.casefold()}
+
+
+@pytest.mark.parametrize(
+    ("text", "ordinary"),
+    [
+        ("meine mutter ist im krankenhaus", "Meine Mutter ist im Krankenhaus"),
+        ("hast du lust auf kino heute abend", "Hast du Lust auf Kino heute Abend"),
+        ("zwei junge frauen sehen einen jungen.", "Zwei junge Frauen sehen einen Jungen."),
+        ("die regelungen sind misslungen", "Die Regelungen sind misslungen"),
+        ("er fliegt in die usa und nach berlin", "Er fliegt in die USA und nach Berlin"),
+        ("wo ist mein t-shirt?", "Wo ist mein T-Shirt?"),
+        ("kannst du mir sagen, ob er das kann?", "Kannst du mir sagen, ob er das kann?"),
+        ("„das wetter ist unglaublich schön“", "„Das Wetter ist unglaublich schön“"),
+        ("12 kinder spielen mit Tom.", "12 Kinder spielen mit Tom."),
+    ],
+)
+def test_nouns_and_sentences_get_their_capitals(text: str, ordinary: str, vocabulary: Vocabulary) -> None:
+    assert Nouns(vocabulary).with_capitals(text) == ordinary
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("meine mutter schläft", True),
+        ("ich war da. wo warst du?", True),
+        ("öffne bitte https://Example.org/A oder {Name}", True),
+        ("meine <B>mutter</B> schläft", True),
+        ("Meine mutter schläft", False),
+        ("meine mutter mag Tom", False),
+        ("mutter schläft", False),
+        ("a b c", False),
+        ("www.example.de/a b_c d.py e", False),
+        ("git commit --amend now please", False),
+        ("北约 和 12", False),
+        ("", False),
+    ],
+)
+def test_what_a_line_without_capitals_is(line: str, expected: bool) -> None:
+    assert has_no_capitals(line) is expected
+
+
+def test_lines_without_capitals_are_read_as_they_are_ordinarily_written(
+    translator: Translator, settings: DecodingSettings
+) -> None:
+    line, ordinary = "meine mutter schläft schon. wann kommst du?", "Meine Mutter schläft schon. Wann kommst du?"
+    for how in (settings, replace(settings, strategy="ar"), replace(settings, strategy="ar", beam=3)):
+        found, expected = translator.translate([line, ordinary], how)
+        assert (found.source, found.text, found.source_ids) == (line, expected.text, expected.source_ids)
+        assert found.segments == 2
+
+
+def test_a_line_without_capitals_is_read_so_too_where_lines_are_not_split(
+    translator: Translator, settings: DecodingSettings
+) -> None:
+    (found,) = translator.translate(["meine mutter ist im krankenhaus"], replace(settings, split=False))
+    assert found.text == "My mother is in the hospital"
+
+
+def test_without_guards_a_line_without_capitals_is_read_as_given(
+    translator: Translator, settings: DecodingSettings
+) -> None:
+    line = "meine mutter ist im krankenhaus"
+    (raw,) = translator.translate([line], replace(settings, guards=False))
+    assert list(raw.source_ids) == translator.vocabulary.encode(line)
+
+
+def test_parts_of_a_line_are_spelt_as_the_line_is(translator: Translator, vocabulary: Vocabulary) -> None:
+    """Pieces between tags that have no pair are translated one by one."""
+    lines = ["meine mutter<br/>ist im krankenhaus hier<br/>{x}", "Meine Mutter<br/>von unten nach oben<br/>{x}"]
+    small, usual = translator.translate(lines, wrapper=Protection(vocabulary))
+    encode = vocabulary.encode
+    assert list(small.source_ids) == [*encode("Meine Mutter"), *encode("Ist im Krankenhaus hier")]
+    assert list(usual.source_ids) == [*encode("Meine Mutter"), *encode("von unten nach oben")]
+    assert small.text.startswith("My mother<br/>is in")
+
+
+def test_a_line_with_capitals_keeps_its_sentences_without(translator: Translator, vocabulary: Vocabulary) -> None:
+    (found,) = translator.translate(["Das ist alles!\nund dann nach hause"])
+    assert list(found.source_ids) == [*vocabulary.encode("Das ist alles!"), *vocabulary.encode("und dann nach hause")]
+
+
+@given(text=TEXTS)
+def test_capitals_for_nouns_change_letters_and_nothing_else(text: str, vocabulary: Vocabulary) -> None:
+    assert Nouns(vocabulary).with_capitals(text, each_sentence=True).casefold() == text.casefold()

@@ -1,0 +1,93 @@
+"""How lines become the segments that a model reads: split where sentences end, and spelt as is ordinary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specmt.capitals import Ordinary
+from specmt.errors import InputError, UsageError
+from specmt.inputs import InputLine
+from specmt.nouns import Nouns, has_no_capitals
+from specmt.segmentation import Segment, Segmenter, Splitting, whole
+from specmt.settings import DecodingSettings
+from specmt.vocabulary import AnyVocabulary, Vocabulary
+
+
+class Spelling:
+    """What of lines in a language has other ids than it is written with."""
+
+    def __init__(self, language: str, vocabulary: Vocabulary) -> None:
+        """`language`: ISO 639-1."""
+        nouns = Nouns(vocabulary) if language == "de" else None
+        self.usual = Ordinary(language, vocabulary)
+        self._without_capitals = Ordinary(language, vocabulary, nouns) if nouns else None
+
+    def of(self, line: str) -> Ordinary:
+        """How a line and its parts are spelt."""
+        return self._without_capitals if self._without_capitals and has_no_capitals(line) else self.usual
+
+
+class Reader:
+    """Makes lines, or parts of one, segments, as some settings say."""
+
+    def __init__(
+        self,
+        vocabulary: AnyVocabulary,
+        splitting: Splitting | None,
+        spelling: Spelling | None,
+        settings: DecodingSettings,
+        largest: int | None = None,
+        part_of: int | None = None,
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            splitting: how lines are split; without it each is one segment.
+            spelling: how they are spelt; without it, as they are.
+            largest: source tokens that the model has positions for; None: any number.
+            part_of: the index of the line of which they are parts, if they are, for errors.
+
+        Raises:
+            UsageError: longer segments are asked for than the model has positions for.
+        """
+        asked = settings.max_source_tokens
+        if largest is not None and asked is not None and asked > largest:
+            raise UsageError(f"--max-source-tokens {asked}: this model has positions for at most {largest}")
+        self._vocabulary, self._splitting = vocabulary, splitting if settings.split else None
+        self._spelling = spelling if settings.guards else None
+        self._asked, self._largest, self._part_of = asked, largest, part_of
+        self._most = asked or (splitting.max_source_tokens if splitting else largest)
+
+    def segments(self, index: int, line: InputLine) -> Sequence[Segment]:
+        """The segments of the line with an index.
+
+        Raises:
+            InputError: it is not to be split, and too long.
+        """
+        ordinary = self._spelling.of(line.line or line.text) if self._spelling else None
+        segmenter = self._segmenter(ordinary)
+        segments = segmenter.split(line.text) if segmenter else whole(line.text, self._vocabulary.encode)
+        spelt = ordinary.segments(segments) if ordinary else segments
+        return spelt if segmenter else self._fitting(index, spelt)
+
+    @property
+    def segmenter(self) -> Segmenter | None:
+        """What splits texts that are spelt as usual; None where they are translated as they are."""
+        return self._segmenter(self._spelling.usual if self._spelling else None)
+
+    def _segmenter(self, ordinary: Ordinary | None) -> Segmenter | None:
+        if self._splitting is None:
+            return None
+        most, language = self._asked or self._splitting.max_source_tokens, self._splitting.language
+        if ordinary is None:
+            return Segmenter(language, self._vocabulary.encode, most)
+        return Segmenter(language, ordinary.encode, most, ordinary.for_splitting)
+
+    def _fitting(self, index: int, segments: Sequence[Segment]) -> Sequence[Segment]:
+        if self._most is None or not segments or len(segments[0].ids) <= self._most:
+            return segments
+        advice = "shorten the line, leave out --no-split, or raise --max-source-tokens"
+        if self._most == self._largest:
+            advice = "this model has positions for no more; shorten the line, or let it be split"
+        place = (index if self._part_of is None else self._part_of) + 1
+        raise InputError(f"line {place}: {len(segments[0].ids)} tokens, at most {self._most} fit: {advice}")
