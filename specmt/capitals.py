@@ -20,6 +20,15 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _STRESSED = re.compile(r"(?<![\w-])[^\W\d_]{4,}(?![\w-])")
 """What may be a word that is stressed; shorter ones (`WHO`, `ICE`) are abbreviations as often."""
+_SHORT = re.compile(
+    r"(?<![\w-])(?:AUF|BEI|DAS|DEN|DER|DIE|DIR|DU|FÜR|GAR|HAT|ICH|IHM|IHN|IHR|IST|JA|MAL|MIR|NEIN|NEU|NIE|NUN|NUR|SIE|UND"
+    r"|UNS|VON|VOR|WAS|WEM|WEN|WIE|WIR|ZU)(?![\w-])"
+)
+"""German words that are stressed so, too short for the above, or more common with a capital; not `MIT`, `WER`, `ALS`,
+`BIS`, `AB`, `WO`, `ES`, `EIN`, which are names of something, or what stands on a switch.
+"""
+_ASKED = re.compile(r"\W*[^\W\d_]+en\s+")
+"""What stands before the one who is spoken to, where that is `Sie`."""
 _ABBREVIATED = 4
 """Letters of an abbreviation, at most."""
 _LABEL = re.compile(r"([\W\d]{0,9}[^\W\d_]{3,40}[^:.!?]{0,40}):\s+(?=\S)")
@@ -68,6 +77,8 @@ class Ordinary:
             label = _label(composed)
             spelt = self._text(label) if label else ""
             unstressed = spelt + _STRESSED.sub(self._unstressed, composed[len(label) :])
+            if self._is_german:
+                unstressed = _SHORT.sub(_small, unstressed)
             return sentence if unstressed == composed else unstressed
         words = list(_WORD.finditer(composed))
         if len(words) == 1 and self._is_name(words[0][0]):
@@ -89,8 +100,7 @@ class Ordinary:
         ordinary = self._spelling(word, False)
         if not ordinary.islower() or len(self._vocabulary.encode(ordinary)) > 1:
             return word
-        begins = not _LETTERS.search(match.string, 0, match.start())
-        return ordinary.capitalize() if begins else ordinary
+        return _small(match)
 
     def _is_name(self, word: str) -> bool:
         """Whether a word that stands alone may be a name that is written so: its pieces are many for its length."""
@@ -111,6 +121,13 @@ class Ordinary:
         pieces = [len(self._vocabulary.encode(way)) for way in (form, form.capitalize())]
         is_noun = self._is_german and min(pieces) >= _RARE and _LETTERS.fullmatch(word)
         return form.capitalize() if begins or is_noun or capitalised > small + _MARGIN else form
+
+
+def _small(match: re.Match[str]) -> str:
+    """A word in small letters, but for the first of a sentence, and `Rufen SIE an`."""
+    before = match.string[: match.start()]
+    is_polite = match[0] == "SIE" and _ASKED.fullmatch(before)
+    return match[0].capitalize() if is_polite or not _LETTERS.search(before) else match[0].lower()
 
 
 def with_capitals(text: str, segment: Segment) -> str:

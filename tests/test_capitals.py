@@ -69,6 +69,10 @@ def spelt(text: str, vocabulary: Vocabulary, language: str = "de") -> str:
             "Bitte NICHT auf diese E-Mail antworten, das ist SEHR WICHTIG!",
             "Bitte nicht auf diese E-Mail antworten, das ist sehr wichtig!",
         ),
+        ("Ich habe NIE gesagt, dass DU kommst.", "Ich habe nie gesagt, dass du kommst."),
+        ("NEIN, das ist GAR NICHT wahr.", "Nein, das ist gar nicht wahr."),
+        ("Rufen SIE uns an, wenn SIE da ist.", "Rufen Sie uns an, wenn sie da ist."),
+        ("HINWEIS: Das gilt NUR heute.", "Hinweis: Das gilt nur heute."),
     ],
 )
 def test_capitals_are_read_as_they_are_ordinarily_written(text: str, ordinary: str, vocabulary: Vocabulary) -> None:
@@ -85,6 +89,8 @@ def test_capitals_are_read_as_they_are_ordinarily_written(text: str, ordinary: s
         "Das CARE-Paket",
         unicodedata.normalize("NFD", "Zwei Hunde rennen über eine Wiese."),
         "Was NICHT3 und WICHTIG_2 sind",
+        "Er studiert am MIT und arbeitet für BIS.",
+        "Das ist eine ICH-AG, NUR3 und DAS_2.",
         "NATO",
         "UNESCO",
         "ARD, ZDF und RTL",
