@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from specmt.abbreviations import written_out
 from specmt.nouns import Nouns
 from specmt.segmentation import Segment
 from specmt.vocabulary import Vocabulary
@@ -45,7 +46,8 @@ _RARE = 3
 class Ordinary:
     """Has what capitals make unusual encoded as it is ordinarily written.
 
-    That is sentences in capitals, words in others that are stressed so, and lines without any.
+    That is sentences in capitals, words in others that are stressed so, and lines without any. German abbreviations
+    are written out as well.
     """
 
     def __init__(self, language: str, vocabulary: Vocabulary, nouns: Nouns | None = None) -> None:
@@ -70,7 +72,8 @@ class Ordinary:
         return [self._segment(segment) for segment in segments]
 
     def _text(self, sentence: str) -> str:
-        composed = unicodedata.normalize("NFC", sentence)
+        given = unicodedata.normalize("NFC", sentence)
+        composed = written_out(given) if self._is_german else given
         if self._nouns:
             return self._nouns.with_capitals(composed)
         if not in_capitals(composed):
@@ -79,7 +82,7 @@ class Ordinary:
             unstressed = spelt + _STRESSED.sub(self._unstressed, composed[len(label) :])
             if self._is_german:
                 unstressed = _SHORT.sub(_small, unstressed)
-            return sentence if unstressed == composed else unstressed
+            return sentence if unstressed == given else unstressed
         words = list(_WORD.finditer(composed))
         if len(words) == 1 and self._is_name(words[0][0]):
             return sentence
@@ -138,7 +141,7 @@ def with_capitals(text: str, segment: Segment) -> str:
     """
     if not segment.ordinary:
         return text
-    if in_capitals(segment.text):
+    if in_capitals(written_out(segment.text)):
         return _raised(text, segment.text)
     end = max(text.find(":"), 0) if _label(segment.text) else 0
     stressed = {word.lower(): word for word in _STRESSED.findall(segment.text) if word.isupper()}

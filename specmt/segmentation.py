@@ -40,7 +40,7 @@ class Segment:
     """Without end-of-sentence."""
     glue: str = ""
     ordinary: str = ""
-    """What the ids spell where that is not the text, because of its capitals; see `capitals`."""
+    """What the ids spell where that is not the text, because of its capitals or abbreviations; see `capitals`."""
 
 
 class Segmenter:

@@ -42,7 +42,7 @@ _COUNTED = re.compile(
     r"|Konzert|Lesung|Kabinett|Wahl|Präsident|Vorsitzende[rn]?|Mahnung)(?:e?s|n)?\b"
 )
 """What stands behind ordinals, whatever stands before them."""
-_BEGINNINGS = re.compile(
+BEGINNINGS = re.compile(
     r"(?:Ich|Du|Er|Sie|Es|Wir|Ihr|Man|Der|Die|Das|Dies(?:e[rnms]?)?|Ein(?:e[rnms]?)?|Mein(?:e[rnms]?)?|Sein(?:e[rnms]?)?"
     r"|Unser(?:e[rnms]?)?|Kein(?:e[rnms]?)?|Und|Aber|Oder|Doch|Denn|Dann|Danach|Da|Dort|Hier|Jetzt|Heute|Morgen|Gestern"
     r"|So|Wer|Was|Wie|Wo|Wann|Warum|Wenn|Weil|Als|Ob|Obwohl|In|Im|Am|An|Auf|Aus|Bei|Mit|Nach|Seit|Von|Vor|Zu|Für|Bis"
@@ -52,7 +52,8 @@ _BEGINNINGS = re.compile(
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(„\"-])(?:Hrn|Frl|Fr|Fa|Tel|inkl|exkl|max|min|Anm|Abb|Kap|Dipl|Ing|Mag|Univ|Abt|Vors|Bhf|Bsp|Pck|Stk|Hrsg|geb"
     r"|gest|gegr|gez|verh|zzgl|abzgl|ggf|ggü|evtl|vgl|bspw|bzw|ca|sog|ehem|stellv|stv|allg|entspr|versch|freundl|herzl|dt"
-    r"|franz|ital|amerik|engl|kath|ev|z\. ?Hd)\.\s*$"
+    r"|franz|ital|amerik|engl|kath|ev|z\. ?Hd|wg|lt|gem|einschl|bzgl|insb|insbes|insg|zw|mind|tägl|Tsd"
+    r"|jährl|gesetzl|städt)\.\s*$"
 )
 """What ends no sentence."""
 _SHORTENED = re.compile(r"\b(?:Jan|Feb|Mrz|Apr|Aug|Sept?|Okt|Nov|Dez|Jhd?|Aufl|Std|Min|Sek|Mio|Mrd|Nr|Str)\.\s*$")
@@ -167,7 +168,7 @@ def _are_sentences(text: str, following: str) -> bool:
     tail = _HOLDING.sub("", text[-_TAIL:])
     if not _ENDED.search(tail) or _is_abbreviated(tail):
         return False
-    return not _NUMBERED.search(tail) or _BEGINNINGS.match(following) is not None
+    return not _NUMBERED.search(tail) or BEGINNINGS.match(following) is not None
 
 
 def _numbered(sentences: Sequence[str]) -> Iterator[str]:
@@ -212,7 +213,7 @@ def _goes_on(tail: str, following: str) -> bool:
         return True
     if _ABBREVIATION.search(tail) or (first.islower() and _SHORTENED.search(tail)):
         return True
-    if not first.isalpha() or _BEGINNINGS.match(front):
+    if not first.isalpha() or BEGINNINGS.match(front):
         return False
     ordinal = _ORDINAL.search(tail)
     if ordinal is None:
