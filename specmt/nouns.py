@@ -58,6 +58,8 @@ _MARGIN_OF_ABBREVIATION = 1.0
 """Nats by which a word must be more common in capitals."""
 _COMPOUND = 2
 """Pieces from which on how a word ends says what it is."""
+_LONGEST = 60
+"""Letters of a word, at most: endings are sought in time that grows with the square."""
 _RARE = 3
 """Pieces from which on a word counts as a noun if nothing speaks against it."""
 
@@ -95,7 +97,7 @@ class Nouns:
 
     def _best(self, word: str, margin: float) -> str:
         """A word, with a capital if it is a noun; in capitals if it is an abbreviation."""
-        if _SMALL.fullmatch(word) or len(word) < 2 or word != word.lower():
+        if _SMALL.fullmatch(word) or not 2 <= len(word) <= _LONGEST or word != word.lower():
             return word
         with_capital = _capitalised(word)
         small, capitalised, capitals = map(self._vocabulary.commonness, (word, with_capital, word.upper()))

@@ -271,6 +271,10 @@ def test_a_line_with_capitals_keeps_its_sentences_without(translator: Translator
     assert list(found.source_ids) == [*vocabulary.encode("Das ist alles!"), *vocabulary.encode("und dann nach hause")]
 
 
+def test_endless_words_take_no_time_and_stay(vocabulary: Vocabulary) -> None:
+    assert Nouns(vocabulary).with_capitals("so " + "zu" * 50_000) == "So " + "zu" * 50_000
+
+
 @given(text=TEXTS)
 def test_capitals_for_nouns_change_letters_and_nothing_else(text: str, vocabulary: Vocabulary) -> None:
     assert Nouns(vocabulary).with_capitals(text, each_sentence=True).casefold() == text.casefold()
