@@ -11,6 +11,8 @@ from itertools import accumulate, pairwise
 
 import sentencex
 
+from specmt.marks import unmarked
+
 _TAIL = 60
 """Characters at a sentence's end that say whether it goes on."""
 _NEXT_NUMBER = re.compile(r"(?<=[.!?])[\"'“”»«)]*\s+(\d{1,3}\.\s*)$")
@@ -118,15 +120,15 @@ def sentences_of(language: str, text: str) -> list[str]:
     if sum(lengths) != len(text):
         return [text]
     ends = [0, *accumulate(lengths)]
-    found = [part for begin, end in pairwise(ends) for part in _unmarked(text[begin:end])]
+    found = [part for begin, end in pairwise(ends) for part in _without_notes(text[begin:end])]
     found = _closed(found)
-    if language != "de":
-        return found
-    opened = [part for sentence in found for part in _opened(sentence)]
-    return list(_joined(list(_numbered(opened))))
+    if language == "de":
+        opened = [part for sentence in found for part in _opened(sentence)]
+        found = list(_joined(list(_numbered(opened))))
+    return [part for place, sentence in enumerate(found) for part in unmarked(sentence, place == 0, _COUNTED)]
 
 
-def _unmarked(sentence: str) -> Iterator[str]:
+def _without_notes(sentence: str) -> Iterator[str]:
     """A sentence without the marks behind its end, and these: models have seen few of such."""
     begin = 0
     for mark in _MARK.finditer(sentence):

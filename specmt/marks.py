@@ -1,0 +1,51 @@
+"""What stands before and between the sentences of a text, and is no part of them: bullets, enumerators.
+
+Models lose it, change it or move it, so it stands alone, and is copied.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+
+def _before_words(sign: str) -> re.Pattern[str]:
+    """Signs, with the blanks behind each, that something else follows."""
+    return re.compile(rf"\s*(?>(?:{sign}\s+)+)(?=\S)(?!{sign}(?:\s|$))")
+
+
+_DASHES = "-–—•·→●▪■◦○‣►➤✓✔"
+_BULLETS = _before_words(rf"(?:[{_DASHES}*>+#|]+|\[ ?\])")
+"""What a line begins with that is no word."""
+_BETWEEN = re.compile(rf"{_before_words(rf'[{_DASHES}]+').pattern}(?![„“\"»«‚'])")
+"""What a sentence within a line begins with; between what is quoted, models put dashes where English has them."""
+_IN_PARENTHESES = r"(?:\d{1,3}[.)]\s+)?\(?(?:[A-Za-z]|([a-z])\1|[ivx]{1,5}|[IVX]{1,5})\)"
+_WITH_FULL_STOP = r"(?:[IVX]{1,5}|[a-h])\."
+_ENUMERATOR = re.compile(rf"{_IN_PARENTHESES}|{_WITH_FULL_STOP}")
+_PARENTHESISED = re.compile(rf"\s*{_IN_PARENTHESES}\s+(?=\S)")
+"""The letter or Roman number of an item, perhaps behind another number, where it may stand before any sentence."""
+_POINTED = re.compile(rf"\s*{_WITH_FULL_STOP}\s+(?=\S)(?![^\W\d_]\.)")
+"""The same where a line begins: elsewhere it is an abbreviation, as `d. h.` and `I. V.` are anywhere."""
+
+
+def is_enumerator(text: str) -> bool:
+    """Whether a text is the `a)`, `(ii)` or `I.` of an item and nothing else: copied, although it has a letter."""
+    return _ENUMERATOR.fullmatch(text) is not None
+
+
+def unmarked(sentence: str, begins_line: bool, not_before: re.Pattern[str]) -> Iterator[str]:
+    """What a sentence begins with that is no part of it, each by itself, and the sentence.
+
+    Args:
+        begins_line: whether nothing stands before it.
+        not_before: what an item with a number such as `I.` does not begin with.
+    """
+    place = 0
+    if bullets := (_BULLETS if begins_line else _BETWEEN).match(sentence):
+        place = bullets.end()
+        yield sentence[:place]
+    enumerator = _PARENTHESISED.match(sentence, place) or (_POINTED.match(sentence, place) if begins_line else None)
+    if enumerator and not not_before.match(sentence, enumerator.end()):
+        yield sentence[place : enumerator.end()]
+        place = enumerator.end()
+    yield sentence[place:]

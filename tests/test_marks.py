@@ -1,0 +1,86 @@
+"""Bullets, dialogue dashes and the letters of items stand alone, and are copied; what follows begins as without."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from scripted import DEFAULTS, SENTENCES, ScriptedEngine, tiny_vocabulary
+
+from specmt.marks import is_enumerator
+from specmt.segmentation import Segmenter, Splitting
+from specmt.settings import DecodingSettings
+from specmt.translator import Translator
+
+
+def split(line: str, language: str = "de") -> list[str]:
+    return [segment.text for segment in Segmenter(language, tiny_vocabulary().encode, 80).split(line)]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("- Käse", ["-", "Käse"]),
+        ("  >> Danke", [">>", "Danke"]),
+        ("• Brot • Milch", ["•", "Brot", "•", "Milch"]),
+        ("→ weiter", ["→", "weiter"]),
+        ("- - Ja", ["- -", "Ja"]),
+        ("– Hast du Hunger? – Ja, sehr.", ["–", "Hast du Hunger?", "–", "Ja, sehr."]),
+        ("Er kam. - Sie nicht.", ["Er kam.", "-", "Sie nicht."]),
+        ("- 1. Brot kaufen", ["-", "1.", "Brot kaufen"]),
+        ("Er kam - und ging - heim.", ["Er kam - und ging - heim."]),
+        ("-5 Grad", ["-5 Grad"]),
+        ("**Achtung", ["**Achtung"]),
+        ("Akk. + Dat.", ["Akk.", "+ Dat."]),
+        ("- [ ] Brot", ["- [ ]", "Brot"]),
+        ("Er rief: „Ja.“ – „Nein.“", ["Er rief: „Ja.“", "– „Nein.“"]),
+        ("-", ["-"]),
+        ("- -", ["- -"]),
+    ],
+)
+def test_bullets_and_dashes_stand_alone(line: str, expected: list[str]) -> None:
+    assert split(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("a) Lesen Sie. b) Schreiben Sie.", ["a)", "Lesen Sie.", "b)", "Schreiben Sie."]),
+        ("(ii) Der Garten ist groß.", ["(ii)", "Der Garten ist groß."]),
+        ("(A) Ja", ["(A)", "Ja"]),
+        ("bb) Nein", ["bb)", "Nein"]),
+        ("1. a) Lesen Sie", ["1. a)", "Lesen Sie"]),
+        ("- a) Lesen", ["-", "a)", "Lesen"]),
+        ("I. Einleitung", ["I.", "Einleitung"]),
+        ("b. Ja.", ["b.", "Ja."]),
+        ("a. Wasser kochen\nb. Nudeln kochen", ["a.", "Wasser kochen", "b.", "Nudeln kochen"]),
+        ("II. Weltkrieg", ["II. Weltkrieg"]),
+        ("I. d. R. geht das.", ["I. d. R. geht das."]),
+        ("d. h. nein", ["d. h. nein"]),
+        ("(zu) viele Hunde", ["(zu) viele Hunde"]),
+        ("Der Hund von a. Müller", ["Der Hund von a. Müller"]),
+    ],
+)
+def test_letters_and_roman_numbers_of_items_stand_alone(line: str, expected: list[str]) -> None:
+    assert split(line) == expected
+
+
+def test_it_is_so_in_every_language() -> None:
+    assert split("– Ça va ? a) Oui.", "fr")[0] == "–"
+    assert split("(b) A dog", "en") == ["(b)", "A dog"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("a)", True), ("(IV)", True), ("V.", True), ("a", False), ("k.", False), ("a) b", False)]
+)
+def test_what_an_item_begins_with_is_known(text: str, expected: bool) -> None:
+    assert is_enumerator(text) is expected
+
+
+@pytest.mark.parametrize("guards", [True, False])
+def test_it_is_copied_and_what_follows_translated_as_without(guards: bool) -> None:
+    settings = replace(DecodingSettings.from_defaults(DEFAULTS), guards=guards)
+    translator = Translator(ScriptedEngine(), tiny_vocabulary(), DEFAULTS, splitting=Splitting("de", 80))
+    alone, item = translator.translate([SENTENCES[0], f"a) {SENTENCES[0]}"], settings)
+    assert item.text == f"a) {alone.text}"
+    assert item.ids == alone.ids
