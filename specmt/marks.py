@@ -15,7 +15,7 @@ def _before_words(sign: str) -> re.Pattern[str]:
 
 
 _DASHES = "-–—•·→●▪■◦○‣►➤✓✔"
-_BULLETS = _before_words(rf"(?:[{_DASHES}*>+#|]+|\[ ?\])")
+_BULLETS = _before_words(rf"(?:[{_DASHES}*>+#|]+|(?<=[-*+]\s)\[ ?\])")
 """What a line begins with that is no word."""
 _BETWEEN = re.compile(rf"{_before_words(rf'[{_DASHES}]+').pattern}(?![„“\"»«‚'])")
 """What a sentence within a line begins with; between what is quoted, models put dashes where English has them."""

@@ -12,6 +12,7 @@ from itertools import accumulate, pairwise
 import sentencex
 
 from specmt.marks import unmarked
+from specmt.wrapping import CARRIER_NAMES
 
 _TAIL = 60
 """Characters at a sentence's end that say whether it goes on."""
@@ -24,11 +25,17 @@ _MARK = re.compile(r"(?<=[.!?])(?:[*†‡]{1,3}|[¹²³⁰⁴-⁹]{1,3})(?=\s|$
 _HOLDING = re.compile(r"[„“”»«()\"]")
 """Marks between which `sentencex` ends no sentence."""
 _INNER_END = re.compile(r"[.!?]\s+[A-ZÄÖÜ]")
+_LETTERS_APART = re.compile(r"(?:^|[\s(.])[^\W\d_]\.\s*$")
+"""A letter with a full stop, as in `z. b.`"""
+_CARRIERS = re.compile(rf"\b(?:{'|'.join(CARRIER_NAMES)})\b")
+"""Names that stand in place of what is protected, and say nothing of how a text is written."""
 _CAPITAL = re.compile(r"[„»(\"]*[A-ZÄÖÜ]")
 _ENDED = re.compile(r"\w[.!?]+\s*$")
 _NUMBERED = re.compile(r"\b\d{1,3}\.\s*$")
 _FEWEST_WORDS = 3
 """Of a sentence within another."""
+_SMALL_END = re.compile(r"(?:(?<!\.)\.|[!?]+)\s+(?=[a-zäöü])")
+"""The end of a sentence in a text without capitals."""
 _ORDINAL = re.compile(r"(?:^|(?P<before>\b[^\W\d_]+)\s+|[^\d.,:\s]\s*|[,:]\s+)\d{1,3}\.\s*$")
 _BEFORE_ORDINALS = re.compile(
     r"d(?:er|ie|as|en|em|es)|im|ins|am|ans|vom|zum|zur|beim|ab|bis|seit|vor|nach|und|oder|jede[rnms]?|diese[rnms]?"
@@ -36,6 +43,12 @@ _BEFORE_ORDINALS = re.compile(
     re.IGNORECASE,
 )
 """Words before an ordinal and its noun."""
+_GREAT_ORDINAL = re.compile(
+    r"\b(?:d(?:er|ie|as|en|em)|zum|zur|beim|jede[rnms]?|diese[rnms]?|(?:mein|dein|sein|ihr|unser|euer|ein)(?:e[rnms]?)?)"
+    r"\s+(?:\d{4}|\d{1,3}\.\d{3})\.\s*$",
+    re.IGNORECASE,
+)
+"""An ordinal that is no year, which stands behind `im`, `seit` or `bis`."""
 _COUNTED = re.compile(
     r"(?:Jan(?:uar)?|Feb(?:ruar)?|Mrz|März|Apr(?:il)?|Mai|Juni?|Juli?|Aug(?:ust)?|Sept?(?:ember)?|Okt(?:ober)?"
     r"|Nov(?:ember)?|Dez(?:ember)?|Jhd?|Jahrhundert|Jahrtausend|Lebensjahr|Geburtstag|Tag|Woche|Semester|Quartal|Halbjahr"
@@ -52,12 +65,17 @@ BEGINNINGS = re.compile(
 )
 """Words that begin a sentence, and follow no ordinal."""
 _ABBREVIATION = re.compile(
-    r"(?:^|[\s(„\"-])(?:Hrn|Frl|Fr|Fa|Tel|inkl|exkl|max|min|Anm|Abb|Kap|Dipl|Ing|Mag|Univ|Abt|Vors|Bhf|Bsp|Pck|Stk|Hrsg|geb"
-    r"|gest|gegr|gez|verh|zzgl|abzgl|ggf|ggü|evtl|vgl|bspw|bzw|ca|sog|ehem|stellv|stv|allg|entspr|versch|freundl|herzl|dt"
-    r"|franz|ital|amerik|engl|kath|ev|z\. ?Hd|wg|lt|gem|einschl|bzgl|insb|insbes|insg|zw|mind|tägl|Tsd"
-    r"|jährl|gesetzl|städt)\.\s*$"
+    r"(?:^|[\s(„\"-])(?:Hrn|Frl|Fr|Fa|Fam|Gebr|Tel|inkl|incl|exkl|[Ee]inschl|ausschl|max|min|Anm|Abb|Kap|Dipl|Ing|Mag|Univ"
+    r"|Abt|Vors|Bhf|Bsp|Bez|Lkr|Pck|Stk|Hrsg|Hg|Verf|geb|gest|gegr|gez|gepr|verh|zzgl|abzgl|[Gg]gfs?|ggü|evtl|[Gg]em|[Ww]g"
+    r"|[Vv]gl|bspw|bzw|ca|div|sog|ehem|urspr|stellv|stv|allg|entspr|versch|freundl|herzl|wiss|techn|kaufm|phil|jur|habil"
+    r"|dt|franz|ital|amerik|engl|griech|lat|russ|span|chin|türk|österr|schweiz|kath|ev|z\. ?Hd|lt|bzgl|insb|insbes"
+    r"|insg|zw|mind|städt|Tsd)\.\s*$"
 )
 """What ends no sentence."""
+_ADVERB = re.compile(
+    r"(?:^|[\s(„\"-])(?!html|xml|yaml)(?:[a-zäöü][a-zäöüß]+(?:[bcdfgkmnprtz]l|schl)|mtl|jew|Hbf)\.\s*$"
+)
+"""What ends a sentence only before a word that begins one: what is shortened before -lich, for one."""
 _SHORTENED = re.compile(r"\b(?:Jan|Feb|Mrz|Apr|Aug|Sept?|Okt|Nov|Dez|Jhd?|Aufl|Std|Min|Sek|Mio|Mrd|Nr|Str)\.\s*$")
 """What ends one at times."""
 _BEFORE_NUMBERS = re.compile(
@@ -123,7 +141,7 @@ def sentences_of(language: str, text: str) -> list[str]:
     found = [part for begin, end in pairwise(ends) for part in _without_notes(text[begin:end])]
     found = _closed(found)
     if language == "de":
-        opened = [part for sentence in found for part in _opened(sentence)]
+        opened = [part for sentence in _uncapitalised(text, found) for part in _opened(sentence)]
         found = list(_joined(list(_numbered(opened))))
     return [part for place, sentence in enumerate(found) for part in unmarked(sentence, place == 0, _COUNTED)]
 
@@ -148,6 +166,29 @@ def _closed(sentences: Sequence[str]) -> list[str]:
         if end < len(sentence):
             closed.append(sentence[end:])
     return closed
+
+
+def _uncapitalised(text: str, sentences: Sequence[str]) -> Iterator[str]:
+    """The sentences of a text, which may be in small letters throughout: then `sentencex` sees too few of them."""
+    if any(map(str.isupper, _CARRIERS.sub("", text))):
+        yield from sentences
+        return
+    for sentence in sentences:
+        begin = 0
+        for end in _SMALL_END.finditer(sentence):
+            before = sentence[max(begin, end.end() - _TAIL) : end.end()]
+            if sentence[end.start()] != "." or not (_NUMBERED.search(before) or _is_shortened(before)):
+                yield sentence[begin : end.end()]
+                begin = end.end()
+        yield sentence[begin:]
+
+
+def _is_shortened(text: str) -> bool:
+    """Whether what a text in small letters ends with is an abbreviation, which may be one of a noun."""
+    *_, last = text.split()
+    return _LETTERS_APART.search(text) is not None or any(
+        _is_abbreviated(way) for way in (text, text.rstrip()[: -len(last)] + last.capitalize())
+    )
 
 
 def _opened(sentence: str) -> Iterator[str]:
@@ -187,7 +228,7 @@ def _numbered(sentences: Sequence[str]) -> Iterator[str]:
 def _is_abbreviated(text: str) -> bool:
     """Whether the full stop that a text ends with is an abbreviation's, and so the number behind it no list's."""
     tail = text[-_TAIL:]
-    if any(known.search(tail) for known in (_ABBREVIATION, _SHORTENED, _BEFORE_NUMBERS)):
+    if any(known.search(tail) for known in (_ABBREVIATION, _ADVERB, _SHORTENED, _BEFORE_NUMBERS)):
         return True
     return not sentencex.segment("de", f"{tail.rstrip()} Er")[-1].startswith("Er")
 
@@ -217,6 +258,8 @@ def _goes_on(tail: str, following: str) -> bool:
         return True
     if not first.isalpha() or BEGINNINGS.match(front):
         return False
+    if _ADVERB.search(tail) or _GREAT_ORDINAL.search(tail):
+        return True
     ordinal = _ORDINAL.search(tail)
     if ordinal is None:
         return False

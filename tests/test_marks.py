@@ -33,6 +33,7 @@ def split(line: str, language: str = "de") -> list[str]:
         ("**Achtung", ["**Achtung"]),
         ("Akk. + Dat.", ["Akk.", "+ Dat."]),
         ("- [ ] Brot", ["- [ ]", "Brot"]),
+        ("[ ] Ja [ ] Nein", ["[ ] Ja [ ] Nein"]),
         ("Er rief: „Ja.“ – „Nein.“", ["Er rief: „Ja.“", "– „Nein.“"]),
         ("-", ["-"]),
         ("- -", ["- -"]),

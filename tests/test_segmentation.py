@@ -123,6 +123,17 @@ def test_splitting_a_segment_again_cuts_off_no_more_than_marks_that_began_no_lin
         ("Im 19. Jh. Das war", ["Im 19. Jh.", "Das war"]),
         ("Das steht fest.¹² Es gilt.*", ["Das steht fest.", "¹²", "Es gilt.", "*"]),
         ("**Achtung!** Es gilt 3². Ja.", ["**Achtung!", "**", "Es gilt 3².", "Ja."]),
+        ("Die gesetzl. Kasse zahlt gem. Art. 3 nicht.", ["Die gesetzl. Kasse zahlt gem. Art. 3 nicht."]),
+        ("Wg. Umbau: Fam. Maier zahlt mtl. Miete.", ["Wg. Umbau: Fam. Maier zahlt mtl. Miete."]),
+        ("Er kommt tägl. Das ist gut. Nimm 5 ml. Luft", ["Er kommt tägl.", "Das ist gut.", "Nimm 5 ml.", "Luft"]),
+        ("Wir sind am Hbf. Wo bist du?", ["Wir sind am Hbf.", "Wo bist du?"]),
+        ("Der 1000. Hund, zum 10.000. Mal", ["Der 1000. Hund, zum 10.000. Mal"]),
+        ("Er starb 1990. Hunde bellten bis 2010. Katzen", ["Er starb 1990.", "Hunde bellten bis 2010.", "Katzen"]),
+        ("ich bin müde. ich gehe ins bett! und du? gut", ["ich bin müde.", "ich gehe ins bett!", "und du?", "gut"]),
+        ("am 3. mai, nr. 5, z. b. das, ca. zwei", ["am 3. mai, nr. 5, z. b. das, ca. zwei"]),
+        ("hm... ja. bis 5. dann usw. nein", ["hm... ja.", "bis 5. dann usw. nein"]),
+        ("ich bin bei Tom. er schläft", ["ich bin bei Tom.", "er schläft"]),
+        ("Ich war müde. er nicht", ["Ich war müde. er nicht"]),
         ("Der Stern.*de* war da.", ["Der Stern.*de* war da."]),
     ],
 )
@@ -190,7 +201,9 @@ def test_without_a_blank_between_sentences_there_is_none_between_translations() 
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("unit", ["a", ".", " ", '"', "😀", "\x00", "a. ", "(Ab cd ef. ", "(Ab. ", "’", "- ", "a) "])
+@pytest.mark.parametrize(
+    "unit", ["a", ".", " ", '"', "😀", "\x00", "a. ", "(Ab cd ef. ", "(Ab. ", "’", "- ", "a) ", "ab. "]
+)
 def test_a_long_line_takes_time_in_proportion(unit: str) -> None:
     line = (unit * 200_000)[:200_000]
     assert letters("".join(split(line, 80))) == letters(line)
