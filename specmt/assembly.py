@@ -9,8 +9,9 @@ from typing import TypeAlias
 
 from specmt.capitals import with_capitals, without_capital
 from specmt.decoding import Hypothesis, Iteration, ReplayCounts, Request, length_normalised
-from specmt.guards import LineWarning, printable, without_repeats
+from specmt.guards import LineWarning, has_letter, printable, without_repeats
 from specmt.inputs import InputLine
+from specmt.marks import is_enumerator
 from specmt.punctuation import goes_on_behind, punctuated
 from specmt.segmentation import Segment
 from specmt.vocabulary import EOS_ID, UNK_ID, AnyVocabulary
@@ -43,8 +44,9 @@ class Part:
 
 
 def copied(segment: Segment) -> Part:
-    """A segment in which nothing can be translated."""
-    return Part(segment, (Rendered(_as_it_is(segment), 0.0, warnings=(LineWarning.COPIED,)),))
+    """A segment in which nothing can be translated; where there may have been something, it has a warning."""
+    expected = is_enumerator(segment.text) or not has_letter(segment.text)
+    return Part(segment, (Rendered(_as_it_is(segment), 0.0, warnings=() if expected else (LineWarning.COPIED,)),))
 
 
 def _as_it_is(segment: Segment) -> str:
@@ -101,21 +103,30 @@ def _rendered(
     if guarded and not hypothesis.runaway and ids[-1:] != [EOS_ID]:
         warnings.append(LineWarning.LENGTH_LIMIT)
     kept = ids if collapsed is None else collapsed
-    if guarded and (unknown := kept.count(UNK_ID)):
-        text = vocabulary.decode_with(kept, symbols)
-        warnings.append(LineWarning.UNKNOWN_COPIED if unknown <= len(symbols) else LineWarning.UNKNOWN_DROPPED)
-        kept = _without_surplus(kept, len(symbols))
-    else:
-        text = vocabulary.decode(kept)
+    unknown = kept.count(UNK_ID) if guarded else 0
+    text = vocabulary.decode_with(kept, symbols) if unknown else vocabulary.decode(kept)
     text = with_capitals(text, segment)
     if guarded:
         text = punctuated(text, segment.text)
-        if not text.strip():
+        kept = _without_surplus(kept, len(symbols))
+        if text.strip():
+            warnings += _warnings_of_unknown(unknown, symbols)
+        else:
             text = _as_it_is(segment)
             warnings.append(LineWarning.EMPTY)
     score = length_normalised(hypothesis.log_prob, len(ids), length_penalty)
     words = tuple(kept[:-1] if kept[-1:] == [EOS_ID] else kept)
     return Rendered(text, score, tuple(ids), tuple(hypothesis.token_log_probs), tuple(warnings), words)
+
+
+def _warnings_of_unknown(unknown: int, symbols: Sequence[str]) -> list[LineWarning]:
+    """What to say of a translation with so many `<unk>`, given what stands in the source for its own."""
+    warnings = [LineWarning.UNKNOWN_COPIED] if any(map(has_letter, symbols[:unknown])) else []
+    if unknown > len(symbols):
+        warnings.append(LineWarning.UNKNOWN_DROPPED)
+    elif unknown < len(symbols):
+        warnings.append(LineWarning.UNKNOWN_LOST)
+    return warnings
 
 
 def _without_surplus(ids: Sequence[int], symbols: int) -> list[int]:

@@ -29,15 +29,17 @@ class LineWarning(StrEnum):
     LENGTH_LIMIT = "length_limit"
     """The translation was cut at the most tokens that a source of its length may have."""
     COPIED = "copied"
-    """Nothing in a sentence is known to the model: it stands as it was."""
+    """No word in a sentence is known to the model, as in other scripts: it stands as it was."""
     UNKNOWN_COPIED = "unknown_copied"
-    """Symbols that the model does not know were taken from the source."""
+    """Letters that the model does not know were taken from the source."""
     EMPTY = "empty"
     """The model said nothing: the source stands as it was."""
     REPLACED = "replaced"
     """Bytes of the source that are no text were replaced before it was translated."""
     UNKNOWN_DROPPED = "unknown_dropped"
     """The translation had an unknown symbol more than the source: it was left out."""
+    UNKNOWN_LOST = "unknown_lost"
+    """The translation had an unknown symbol less than the source: one of these is not in it."""
 
 
 @dataclass
@@ -137,6 +139,11 @@ def without_repeats(ids: Sequence[int], source_repeats: int) -> list[int] | None
                 place += 1
             counter = RepeatCounter()
     return kept if found else None
+
+
+def has_letter(text: str) -> bool:
+    """Whether there may be something to translate in a text: else it says the same in every language."""
+    return any(map(str.isalpha, text))
 
 
 def printable(text: str) -> str:

@@ -194,11 +194,16 @@ def test_an_ordinary_translation_has_no_warnings() -> None:
     assert translate(ScriptedEngine(), SENTENCES[0]).warnings == ()
 
 
-@pytest.mark.parametrize("line", ["...", "1.000 – 2", "😀😀", "世界"])
-def test_where_nothing_is_known_the_source_stands_and_no_pass_is_run(line: str) -> None:
+@pytest.mark.parametrize(
+    ("line", "warnings"),
+    [("...", ()), ("1.000 – 2", ()), ("😀😀", ()), ("a)", ()), ("世界", (LineWarning.COPIED,))],
+)
+def test_where_nothing_is_known_the_source_stands_and_letters_are_reported(
+    line: str, warnings: tuple[LineWarning, ...]
+) -> None:
     engine = ScriptedEngine()
     translation = translate(engine, line)
-    assert (translation.text, translation.warnings) == (printable(line).strip(), (LineWarning.COPIED,))
+    assert (translation.text, translation.warnings) == (printable(line).strip(), warnings)
     assert engine.calls == []
 
 
@@ -222,12 +227,28 @@ def test_what_is_counted_is_of_the_hypothesis_that_says_something() -> None:
     assert len(part.iterations) == len(said) + 1
 
 
-def test_unknown_symbols_are_copied_in_order_and_reported() -> None:
+def test_unknown_symbols_are_copied_in_order() -> None:
     line = "Ein Mann 😀 spielt ☃ gern"
     translation = translate(UnknownEngine(unknown=(1, 3)), line)
     before, between, after = (tiny_vocabulary().decode_with([id_], []) for id_ in translation.ids[:5:2])
     assert translation.text.replace(" ", "").startswith(f"{before}😀{between}☃{after}".replace(" ", ""))
+    assert translation.warnings == ()
+
+
+@pytest.mark.parametrize("settings", [AR, STRICT])
+def test_unknown_letters_are_copied_and_reported(settings: DecodingSettings) -> None:
+    translation = translate(UnknownEngine(unknown=(1,)), "Ein Mann 犬 spielt", settings)
+    assert "犬" in translation.text
     assert translation.warnings == (LineWarning.UNKNOWN_COPIED,)
+
+
+@pytest.mark.parametrize(("unknown", "kept"), [((), ""), ((0,), "😀")])
+def test_unknown_symbols_that_are_lost_are_reported(unknown: tuple[int, ...], kept: str) -> None:
+    line = "Ein 😀 Mann ☃ geht"
+    translation = translate(UnknownEngine(unknown=unknown), line)
+    assert [symbol for symbol in translation.text if symbol in "😀☃"] == [*kept]
+    assert translation.warnings == (LineWarning.UNKNOWN_LOST,)
+    assert translate(UnknownEngine(unknown=unknown), line, replace(STRICT, guards=False)).warnings == ()
 
 
 def test_more_unknown_symbols_than_the_source_has_are_left_out_and_reported() -> None:
