@@ -57,7 +57,8 @@ class Form:
         for alternative in alternatives:
             score = f"{alternative.score:.4f}\t" if self.scores else ""
             pairs = f" ||| {_pharaoh(alternative)}" if self.alignment else ""
-            lines.append(f"{score}{_one_line(alternative.text)}{pairs}")
+            text = _one_line(alternative.text) if score or pairs else _cells(alternative.text)
+            lines.append(f"{score}{text}{pairs}")
         return lines
 
     def _jsonl(self, translation: Translation) -> str:
@@ -120,6 +121,11 @@ _SAID_OF_SOME = frozenset({"segments", "warnings", "unplaced", "replay", "alignm
 
 def _pharaoh(alternative: Alternative) -> str:
     return " ".join(f"{source}-{target}" for source, target in alternative.alignment)
+
+
+def _cells(text: str) -> str:
+    """As `_one_line`, where there is nothing beside a text that tabs might be taken for: those of the source stay."""
+    return "\t".join(map(_one_line, text.split("\t")))
 
 
 def _one_line(text: str) -> str:

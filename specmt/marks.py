@@ -1,4 +1,4 @@
-"""What stands before and between the sentences of a text, and is no part of them: bullets, enumerators.
+"""What stands before and between the sentences of a text, and is no part of them: bullets, enumerators, separators.
 
 Models lose it, change it or move it, so it stands alone, and is copied.
 """
@@ -26,6 +26,20 @@ _PARENTHESISED = re.compile(rf"\s*{_IN_PARENTHESES}\s+(?=\S)")
 """The letter or Roman number of an item, perhaps behind another number, where it may stand before any sentence."""
 _POINTED = re.compile(rf"\s*{_WITH_FULL_STOP}\s+(?=\S)(?![^\W\d_]\.)")
 """The same where a line begins: elsewhere it is an abbreviation, as `d. h.` and `I. V.` are anywhere."""
+_SEPARATOR = re.compile(r"\t+|(?<=\s)\|+(?:\s+|$)|(?<=[^\W\d_][^\W\d_]\s)[>→·]\s+(?=[^\W\d_]{2})")
+"""What parts the cells of a table, or the items of a menu; between numbers and single letters it is a sign."""
+
+
+def cells(text: str) -> Iterator[str]:
+    """What separators part in a text, and these, each with the white space behind it; together they are the text."""
+    begin = 0
+    for separator in _SEPARATOR.finditer(text):
+        if separator[0].isspace():
+            yield text[begin : separator.end()]
+        else:
+            yield from (text[begin : separator.start()], separator[0])
+        begin = separator.end()
+    yield text[begin:]
 
 
 def is_enumerator(text: str) -> bool:

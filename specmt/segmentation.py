@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise, zip_longest
 
+from specmt.marks import cells
 from specmt.sentences import sentences_of
 
 _BLOCK = 100_000
@@ -84,10 +85,8 @@ class Segmenter:
         """Sentences with the white space behind them, which together are the line."""
         for paragraph in line.splitlines(keepends=True) if "\n" in line else [line]:
             for block in _blocks(paragraph):
-                spelt = self._spelt(block)
-                found = sentences_of(self._language, spelt if len(spelt) == len(block) else block)
-                ends = [0, *accumulate(map(len, found))]
-                yield from _ended([block[begin:end] for begin, end in pairwise(ends)])
+                for cell in cells(block):
+                    yield from _ended(sentences_of(self._language, cell))
 
     def _fitting(self, text: str) -> Iterator[tuple[str, list[int]]]:
         """Parts of a sentence that fit into the model, which together are the sentence, and their ids."""
@@ -138,8 +137,8 @@ def whole(line: str, encode: Callable[[str], list[int]]) -> list[Segment]:
 
 
 def _glue(between: str) -> str:
-    """What to put between two translations for what stands between the sources: line feeds, a blank or nothing."""
-    return "\n" * between.count("\n") or (" " if between else "")
+    """What stands between two translations for what stood between the sources: line feeds, tabs, a blank or none."""
+    return "\n" * between.count("\n") or "\t" * between.count("\t") or (" " if between else "")
 
 
 def _blocks(text: str) -> Iterator[str]:

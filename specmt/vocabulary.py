@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -25,6 +26,9 @@ _UNKNOWN = -50.0
 """Log-probability of what no piece has, nats: below all pieces."""
 _LOOK_ALIKES = {**dict.fromkeys("»«‟", '"'), **dict.fromkeys("›‹‚‘´", "'"), **dict.fromkeys("‐‑−", "-"), "×": "x"}
 """What a character is read as by a vocabulary that knows this one only: another quotation mark, hyphen or sign."""
+_BLANKS: dict[int, str] = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), " ")
+"""Control characters, of which normalisation drops some, so that the words beside them become one."""
+_GRAVE_APOSTROPHE = re.compile(r"(?<=[^\W\d_])`(?=[^\W\d_])")
 # The argument's name changed with sentencepiece 0.2.1.
 _WITH_SURFACES: Any = (
     {"return_type": "proto"}
@@ -82,7 +86,7 @@ class Vocabulary:
         if found != SPECIAL_PIECES:
             raise ValueError(f"the first pieces are {' '.join(found)}, not {' '.join(SPECIAL_PIECES)}")
         known = {one: alike for one, alike in _LOOK_ALIKES.items() if not self._spells(one) and self._spells(alike)}
-        self._read_as = str.maketrans({"\N{SOFT HYPHEN}": "", **known})
+        self._read_as = _BLANKS | str.maketrans({"\N{SOFT HYPHEN}": "", **known})
 
     def __len__(self) -> int:
         return int(self._processor.get_piece_size())
@@ -96,9 +100,16 @@ class Vocabulary:
         """Ids of a line, without end-of-sentence; empty for a blank line. `[MASK]` in a text is plain characters.
 
         Soft hyphens, which say where a word may be broken, are no part of it. Of some characters that no piece has,
-        such as `»`, it is those that look alike.
+        such as `»`, it is those that look alike. Control characters are blanks, and grave accents between letters are
+        apostrophes.
         """
-        return list(self._processor.encode(text.translate(self._read_as)))
+        return list(self._processor.encode(self._read(text)))
+
+    def _read(self, text: str) -> str:
+        """A text as it is encoded."""
+        if "`" in text:
+            text = _GRAVE_APOSTROPHE.sub("'", text)
+        return text.translate(self._read_as)
 
     def _spells(self, character: str) -> bool:
         return UNK_ID not in self._processor.encode(character)
@@ -112,7 +123,7 @@ class Vocabulary:
 
         One that begins a word comes with a blank before it.
         """
-        pieces = list(self._processor.encode(text.translate(self._read_as), **_WITH_SURFACES).pieces)
+        pieces = list(self._processor.encode(self._read(text), **_WITH_SURFACES).pieces)
         return [
             " " * (before is not None and before.piece == _WORD) + str(piece.surface or piece.piece)
             for before, piece in zip([None, *pieces], pieces, strict=False)

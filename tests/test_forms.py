@@ -89,9 +89,10 @@ def test_an_alternative_that_is_missing_is_worse_than_any() -> None:
 
 
 @pytest.mark.parametrize("text", ["3\t5", "3\x005", "3\r\n5", "3\u20285"])
-def test_what_is_no_character_of_a_line_is_a_blank_but_in_json(text: str) -> None:
+def test_what_is_no_character_of_a_line_is_a_blank_but_in_json_and_tabs_in_text_alone(text: str) -> None:
     one = replace(PLAIN, text=text)
-    assert Form(OutputFormat.text, VOCABULARY).render(one) == "3 5\n"
+    assert Form(OutputFormat.text, VOCABULARY).render(one) == ("3\t5\n" if text == "3\t5" else "3 5\n")
+    assert Form(OutputFormat.text, VOCABULARY, alignment=True).render(one).startswith("3 5 |||")
     assert Form(OutputFormat.text, VOCABULARY, scores=True).render(one) == "-0.6931\t3 5\n"
     assert "D-3\t-1.0\t3 5\n" in Form(OutputFormat.fairseq, VOCABULARY).render(one)
     assert json.loads(Form(OutputFormat.jsonl, VOCABULARY).render(one))["translation"] == text

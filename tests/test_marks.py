@@ -66,8 +66,30 @@ def test_letters_and_roman_numbers_of_items_stand_alone(line: str, expected: lis
     assert split(line) == expected
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("Montag\tDienstag", ["Montag", "Dienstag"]),
+        ("| Datei | Bearbeiten |", ["|", "Datei", "|", "Bearbeiten", "|"]),
+        ("Extras > Konto → Hilfe", ["Extras", ">", "Konto", "→", "Hilfe"]),
+        ("Start · Über uns", ["Start", "·", "Über uns"]),
+        ("Name:\t- Käse. Ja.", ["Name:", "-", "Käse.", "Ja."]),
+        ("Wenn a > b und 5 → 10 steigt, 3 · 4", ["Wenn a > b und 5 → 10 steigt, 3 · 4"]),
+        ("a|b", ["a|b"]),
+    ],
+)
+def test_cells_and_items_of_menus_are_translated_by_themselves(line: str, expected: list[str]) -> None:
+    assert split(line) == expected
+
+
+def test_tabs_stay_between_translations() -> None:
+    segments = Segmenter("de", tiny_vocabulary().encode, 80).split("Eins\t\tzwei\t drei | vier")
+    assert [segment.glue for segment in segments] == ["\t\t", "\t", " ", " ", ""]
+
+
 def test_it_is_so_in_every_language() -> None:
     assert split("– Ça va ? a) Oui.", "fr")[0] == "–"
+    assert split("One | two", "en") == ["One", "|", "two"]
     assert split("(b) A dog", "en") == ["(b)", "A dog"]
 
 

@@ -55,6 +55,20 @@ def test_soft_hyphens_are_no_part_of_a_word(sentence: str) -> None:
     assert vocabulary.unknown_symbols(hyphenated + "\u4e00") == vocabulary.unknown_symbols(sentence + "\u4e00")
 
 
+@pytest.mark.parametrize("control", ["\x00", "\x0b", "\x0c", "\x1c", "\x7f", "\x85"])
+def test_control_characters_part_words(control: str) -> None:
+    vocabulary = tiny_vocabulary()
+    assert vocabulary.encode(f"Ein{control}Hund") == vocabulary.encode("Ein Hund")
+    assert vocabulary.encode(control) == []
+
+
+def test_a_grave_accent_between_letters_is_an_apostrophe() -> None:
+    vocabulary = Vocabulary(add_characters(tiny_tokenizer(), "'`"))
+    assert vocabulary.encode("Hund`s") == vocabulary.encode("Hund's")
+    assert vocabulary.encode("`Hund`") != vocabulary.encode("'Hund'")
+    assert tiny_vocabulary().unknown_symbols("ein`e \u4e00") == tiny_vocabulary().unknown_symbols("ein'e \u4e00")
+
+
 def test_what_is_unknown_is_read_as_what_looks_alike_and_is_known() -> None:
     vocabulary = Vocabulary(add_characters(tiny_tokenizer(), "\"'-»"))
     assert vocabulary.encode("«ein‑Hund‘") == vocabulary.encode("\"ein-Hund'")
