@@ -20,20 +20,24 @@ _BULLETS = _before_words(rf"(?:[{_DASHES}*>+#|]+|(?<=[-*+]\s)\[ ?\])")
 _BETWEEN = re.compile(rf"{_before_words(rf'[{_DASHES}]+').pattern}(?![„“\"»«‚'])")
 """What a sentence within a line begins with; between what is quoted, models put dashes where English has them."""
 _IN_PARENTHESES = r"(?:\d{1,3}[.)]\s+)?\(?(?:[A-Za-z]|([a-z])\1|[ivx]{1,5}|[IVX]{1,5})\)"
-_WITH_FULL_STOP = r"(?:[IVX]{1,5}|[a-h])\."
-_ENUMERATOR = re.compile(rf"{_IN_PARENTHESES}|{_WITH_FULL_STOP}")
+_ENUMERATOR = re.compile(rf"{_IN_PARENTHESES}|(?:[IVX]{{1,5}}|[a-h])\.")
 _PARENTHESISED = re.compile(rf"\s*{_IN_PARENTHESES}\s+(?=\S)")
 """The letter or Roman number of an item, perhaps behind another number, where it may stand before any sentence."""
-_POINTED = re.compile(rf"\s*{_WITH_FULL_STOP}\s+(?=\S)(?![^\W\d_]\.)")
-"""The same where a line begins: elsewhere it is an abbreviation, as `d. h.` and `I. V.` are anywhere."""
-_SEPARATOR = re.compile(r"\t+|(?<=\s)\|+(?:\s+|$)|(?<=[^\W\d_][^\W\d_]\s)[>→·]\s+(?=[^\W\d_]{2})")
+_POINTED = re.compile(r"\s*(?:[IVX]{1,5}\.\s+(?![a-zäöü])|[a-h]\.\s+)(?=\S)(?![^\W\d_]\.)")
+"""The same where a line begins: elsewhere it is an abbreviation, as `d. h.` and `I. V.` are anywhere, or an ordinal."""
+_CELL_END = r"\t+|(?<=\s)\|+(?:\s+|$)"
+_SEPARATOR = re.compile(rf"{_CELL_END}|(?<=[^\W\d_][^\W\d_]\s)[>→·]\s+(?=[^\W\d_]{{2}})")
 """What parts the cells of a table, or the items of a menu; between numbers and single letters it is a sign."""
+_HELD_SEPARATOR = re.compile(_CELL_END)
+"""The same where something is quoted: a menu in quotation marks would lose one."""
+_QUOTING = re.compile(r"[„“”»«()\"]")
 
 
 def cells(text: str) -> Iterator[str]:
     """What separators part in a text, and these, each with the white space behind it; together they are the text."""
     begin = 0
-    for separator in _SEPARATOR.finditer(text):
+    pattern = _HELD_SEPARATOR if _QUOTING.search(text) else _SEPARATOR
+    for separator in pattern.finditer(text):
         if separator[0].isspace():
             yield text[begin : separator.end()]
         else:

@@ -56,6 +56,7 @@ def test_bullets_and_dashes_stand_alone(line: str, expected: list[str]) -> None:
         ("b. Ja.", ["b.", "Ja."]),
         ("a. Wasser kochen\nb. Nudeln kochen", ["a.", "Wasser kochen", "b.", "Nudeln kochen"]),
         ("II. Weltkrieg", ["II. Weltkrieg"]),
+        ("I. und II. Weltkrieg", ["I. und II. Weltkrieg"]),
         ("I. d. R. geht das.", ["I. d. R. geht das."]),
         ("d. h. nein", ["d. h. nein"]),
         ("(zu) viele Hunde", ["(zu) viele Hunde"]),
@@ -75,6 +76,7 @@ def test_letters_and_roman_numbers_of_items_stand_alone(line: str, expected: lis
         ("Start · Über uns", ["Start", "·", "Über uns"]),
         ("Name:\t- Käse. Ja.", ["Name:", "-", "Käse.", "Ja."]),
         ("Wenn a > b und 5 → 10 steigt, 3 · 4", ["Wenn a > b und 5 → 10 steigt, 3 · 4"]),
+        ("„Extras > Konto“ wählen", ["„Extras > Konto“ wählen"]),
         ("a|b", ["a|b"]),
     ],
 )
