@@ -209,13 +209,13 @@ def test_alignment_takes_no_more_cores_than_it_may(tmp_path: Path) -> None:
 
 
 def test_json_in_and_out_keeps_fields_and_says_what_happened() -> None:
-    records = [{"id": 1, "source": "Ein Hund schläft. Eine Katze spielt."}, {"source": "😀", "tags": ["x", None]}]
+    records = [{"id": 1, "source": "Ein Hund schläft. Eine Katze spielt."}, {"source": "你好", "tags": ["x", None]}]
     data = "".join(f"{json.dumps(record)}\n" for record in records).encode()
     done = tried("translate", "--input-format", "jsonl", "--format", "jsonl", "--alignment", stdin=data)
     first, second = map(json.loads, done.stdout.splitlines())
     assert {key: first[key] for key in ("id", "source", "segments")} == {**records[0], "segments": 2}
     assert first["alignment"][0] == [0, 0] and "warnings" not in first
-    assert (second["translation"], second["warnings"], second["tags"]) == ("😀", ["copied"], ["x", None])
+    assert (second["translation"], second["warnings"], second["tags"]) == ("你好", ["copied"], ["x", None])
     wrong = tried("translate", "--input-format", "jsonl", stdin=data + b"Ein Hund\n")
     assert wrong.stdout.count(b"\n") == 2
     assert "standard input: line 3: not JSON" in failed(wrong, 1)
@@ -263,9 +263,9 @@ def test_streams_that_cannot_be_used_are_named(redirection: str, expected: str) 
 
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
 def test_what_cannot_be_said_on_stderr_stops_nothing(redirection: str) -> None:
-    done = tried("translate", stdin="😀\nEin Mann.\n".encode(), limit=f"exec {redirection}")
-    assert (done.returncode, done.stdout) == (0, "😀\nA man.\n".encode())
-    assert b"1 of 2 lines have warnings" in tried("translate", stdin="😀\nEin Mann.\n".encode()).stderr
+    done = tried("translate", stdin="你好\nEin Mann.\n".encode(), limit=f"exec {redirection}")
+    assert (done.returncode, done.stdout) == (0, "你好\nA man.\n".encode())
+    assert b"1 of 2 lines have warnings" in tried("translate", stdin="你好\nEin Mann.\n".encode()).stderr
     assert tried("translate", "--beam", 0, limit=f"exec {redirection}").returncode == 2
 
 
