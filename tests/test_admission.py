@@ -325,7 +325,7 @@ def test_the_n_best_of_a_joined_line_are_the_best_of_all_combinations() -> None:
 
 
 def test_a_segment_that_is_copied_stands_between_those_that_are_translated() -> None:
-    (joined,) = translator(ScriptedEngine()).translate([f"{SENTENCES[0]}\n...\n{SENTENCES[1]}"], SPEC, 4)
+    (joined,) = translator(ScriptedEngine()).translate([f"{SENTENCES[0]}\n世界\n{SENTENCES[1]}"], SPEC, 4)
     first, last = scripted_translator(ScriptedEngine()).translate(SENTENCES[:2], SPEC, 4)
-    assert joined.text == f"{first.text}\n...\n{last.text}"
+    assert joined.text == f"{first.text}\n世界\n{last.text}"
     assert joined.warnings == ("copied",)
