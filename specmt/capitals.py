@@ -63,10 +63,6 @@ class Ordinary:
         """As the vocabulary does, of the sentence as it is ordinarily written."""
         return self._vocabulary.encode(self.text(sentence))
 
-    def for_splitting(self, text: str) -> str:
-        """A text as its sentences are found in: that is done by capitals, among other things."""
-        return self._nouns.with_capitals(text, each_sentence=True) if self._nouns else text
-
     def segments(self, segments: Sequence[Segment]) -> list[Segment]:
         """The segments, of which those with other spellings have other ids, and say what these spell."""
         return [self._segment(segment) for segment in segments]
@@ -150,8 +146,9 @@ def with_capitals(text: str, segment: Segment) -> str:
 
 
 def without_capital(source: str, text: str) -> str:
-    """A translation in lower case at its beginning, where its source is so; `IP` and the like stay."""
-    return text[0].lower() + text[1:] if source[0].islower() and text[1:2].islower() else text
+    """A translation in lower case at its beginning, where its source is so; `I`, `IP` and the like stay."""
+    is_word = text[1:2].islower() or text.startswith("A ")
+    return text[0].lower() + text[1:] if source[0].islower() and is_word else text
 
 
 def _raised(text: str, source: str) -> str:

@@ -20,9 +20,6 @@ _NO_WORD = re.compile(r"[/@\\<>{}=$%&_]|[^\W\d_][.:]\w")
 """What is in addresses, placeholders, and names of files: they have capitals, or none, in any text."""
 _OPTION = re.compile(r"--?\w")
 """What a line begins a word with that is a command."""
-_SENTENCE_END = re.compile(r"[.!?…][\"“”»«’)]*\s+[„“»\"(]*$")
-_TAIL = 10
-"""Characters of a sentence's end, at most."""
 _SMALL = re.compile(
     r"ich|du|er|sie|es|wir|ihr|man|wer|was|wen|wem|wo|wie|wann|warum|wieso|woher|wohin|wobei|mich|dich|sich|uns|euch"
     r"|mir|dir|ihm|ihn|ihnen|der|die|das|den|dem|des|ein|eine|einen|einem|einer|eines|kein|keine|mein|meine|dein"
@@ -71,12 +68,8 @@ class Nouns:
         self._vocabulary = vocabulary
         self._spelling = lru_cache(maxsize=10_000)(self._best)
 
-    def with_capitals(self, text: str, each_sentence: bool = False) -> str:
-        """A text, composed (NFC), that begins with a capital, as do its nouns; words with capitals stay.
-
-        Args:
-            each_sentence: whether what stands behind a full stop or the like does as well, as splitting needs it.
-        """
+    def with_capitals(self, text: str) -> str:
+        """A sentence, composed (NFC), that begins with a capital, as do its nouns; words with capitals stay."""
         words = list(_WORD.finditer(text))
         parted = [bool(text[one.end() : two.start()].strip()) for one, two in pairwise(words)]
         spelt = [self._spelling(word[0], _MARGIN) for word in words]
@@ -88,10 +81,7 @@ class Nouns:
                 spelt[place] = self._spelling(word[0], _MARGIN_BEHIND_DETERMINER)
         made, end = [], 0
         for word, way in zip(words, spelt, strict=True):
-            begin = word.start()
-            tail = text[max(begin - _TAIL, 0) : begin]
-            begins = not end or (each_sentence and _SENTENCE_END.search(tail))
-            made += [text[end:begin], way[0].upper() + way[1:] if begins else way]
+            made += [text[end : word.start()], way if end else way[0].upper() + way[1:]]
             end = word.end()
         return "".join([*made, text[end:]])
 

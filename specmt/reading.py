@@ -79,9 +79,7 @@ class Reader:
         if self._splitting is None:
             return None
         most, language = self._asked or self._splitting.max_source_tokens, self._splitting.language
-        if ordinary is None:
-            return Segmenter(language, self._vocabulary.encode, most)
-        return Segmenter(language, ordinary.encode, most, ordinary.for_splitting)
+        return Segmenter(language, (ordinary or self._vocabulary).encode, most)
 
     def _fitting(self, index: int, segments: Sequence[Segment]) -> Sequence[Segment]:
         if self._most is None or not segments or len(segments[0].ids) <= self._most:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise, zip_longest
+from itertools import zip_longest
 
 from specmt.marks import cells
 from specmt.sentences import sentences_of
@@ -47,21 +47,13 @@ class Segment:
 class Segmenter:
     """Splits lines for a model that was trained on single sentences of at most `max_tokens` tokens."""
 
-    def __init__(
-        self,
-        language: str,
-        encode: Callable[[str], list[int]],
-        max_tokens: int,
-        spelt: Callable[[str], str] = str,
-    ) -> None:
+    def __init__(self, language: str, encode: Callable[[str], list[int]], max_tokens: int) -> None:
         """Split lines in `language` (ISO 639-1).
 
         Args:
             encode: text to ids.
             max_tokens: that a segment may have, at least 1; end-of-sentence not counted.
-            spelt: a text as its sentences are found in, of as many characters.
         """
-        self._spelt = spelt
         self._language = language
         self._encode = encode
         self.max_tokens = max_tokens

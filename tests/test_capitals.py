@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmt import BUNDLED_MODEL
-from specmt.capitals import Ordinary, with_capitals
+from specmt.capitals import Ordinary, with_capitals, without_capital
 from specmt.loading import load_translator
 from specmt.nouns import Nouns, has_no_capitals
 from specmt.protection.protection import Protection
@@ -271,10 +271,25 @@ def test_a_line_with_capitals_keeps_its_sentences_without(translator: Translator
     assert list(found.source_ids) == [*vocabulary.encode("Das ist alles!"), *vocabulary.encode("und dann nach hause")]
 
 
+@pytest.mark.parametrize(
+    ("source", "text", "expected"),
+    [
+        ("eine Katze", "A cat", "a cat"),
+        ("das Haus", "The house", "the house"),
+        ("ich bin", "I am", "I am"),
+        ("die IP", "IP address", "IP address"),
+        ("Das Haus", "The house", "The house"),
+        ("so", "", ""),
+    ],
+)
+def test_what_begins_in_small_letters_does_so_in_english(source: str, text: str, expected: str) -> None:
+    assert without_capital(source, text) == expected
+
+
 def test_endless_words_take_no_time_and_stay(vocabulary: Vocabulary) -> None:
     assert Nouns(vocabulary).with_capitals("so " + "zu" * 50_000) == "So " + "zu" * 50_000
 
 
 @given(text=TEXTS)
 def test_capitals_for_nouns_change_letters_and_nothing_else(text: str, vocabulary: Vocabulary) -> None:
-    assert Nouns(vocabulary).with_capitals(text, each_sentence=True).casefold() == text.casefold()
+    assert Nouns(vocabulary).with_capitals(text).casefold() == text.casefold()

@@ -240,7 +240,7 @@ def test_a_line_of_spans_alone_is_not_translated(line: str) -> None:
         ("klicke <b>hier</b>, jetzt", "KLICKE <b>HIER</b>, JETZT"),
         ("eins<br/>zwei", "EINS<br/>ZWEI"),
         ("<li>a</li><li>b</li>", "<li>A</li><li>B</li>"),
-        ("<b>a <b>c</b> d</b> e", "<b>A <b>C</b> D</b> E"),
+        ("<b>x <b>c</b> d</b> e", "<b>X <b>C</b> D</b> E"),
         ("offen <b> bleibt", "OFFEN <b> BLEIBT"),
         ("zu </b> viel", "ZU </b> VIEL"),
     ],

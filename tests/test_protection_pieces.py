@@ -49,7 +49,7 @@ TABLE = {
     [
         # One piece, by itself, in tags, in more of them, and beside what is no text.
         ("<b>ein</b>", [("<b>one</b>", -0.5), ("<b>a</b>", -1.0), ("<b>an</b>", -2.0)]),
-        ("<p>hund.</p>", [("<p>A dog.</p>", -0.25), ("<p>dog.</p>", -0.5), ("<p>A dog!</p>", -1.0)]),
+        ("<p>hund.</p>", [("<p>a dog.</p>", -0.25), ("<p>dog.</p>", -0.5), ("<p>a dog!</p>", -1.0)]),
         (
             "<p> <b>ein</b> </p>",
             [("<p> <b>one</b> </p>", -0.5), ("<p> <b>a</b> </p>", -1.0), ("<p> <b>an</b> </p>", -2.0)],
@@ -69,9 +69,9 @@ TABLE = {
         (
             "<b>ein</b> <i>hund.</i>",
             [
-                ("<b>one</b> <i>A dog.</i>", -2.75 / 8),
+                ("<b>one</b> <i>a dog.</i>", -2.75 / 8),
                 ("<b>one</b> <i>dog.</i>", -4 / 8),
-                ("<b>a</b> <i>A dog.</i>", -4.25 / 8),
+                ("<b>a</b> <i>a dog.</i>", -4.25 / 8),
             ],
         ),
     ],

@@ -117,13 +117,14 @@ def _best_ways(said: Sequence[str | Translation], count: int) -> list[list[str |
     return [[changes.get(place, one) for place, one in enumerate(said)] for _, changes in ways]
 
 
-def as_piece(source: str, text: str, first: bool) -> str:
+def as_piece(source: str, text: str, first: bool, required: str = "") -> str:
     """A piece's translation without the look of a sentence, which the model gives everything.
 
     Args:
         first: whether nothing stands before it.
+        required: see `without_end`.
     """
-    text = without_end(source, text)
+    text = without_end(source, text, required)
     return text if first else without_capital(source, text)
 
 

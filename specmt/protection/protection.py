@@ -26,7 +26,7 @@ from specmt.capitals import without_capital
 from specmt.errors import InputError
 from specmt.protection.carriers import Attempt, Carriers
 from specmt.protection.lines import ProtectedLine, rewritten, with_spaces_of
-from specmt.protection.pieces import combined, translate_pieces, without_end
+from specmt.protection.pieces import as_piece, combined, translate_pieces, without_end
 from specmt.protection.spans import KINDS, Parts, Span, SpanFinder, lacking, source
 from specmt.protection.terminology import Terminology
 from specmt.protection.times import set_right
@@ -116,22 +116,22 @@ class Protection:
         """A line's translation, each of its sections by itself."""
         texts = [section.strip() for section in sections if isinstance(section, str)]
         made = iter(self._each(texts, line.depth + 1, run))
-        said: list[str | Translation] = [
-            section.target if isinstance(section, Span) else self._section(section, next(made)) for section in sections
-        ]
+        said: list[str | Translation] = []
+        for section in sections:
+            if isinstance(section, Span):
+                said.append(section.target)
+            else:
+                said.append(self._section(section, next(made), first=not said))
         return line.with_edges(combined(line, said))
 
-    def _section(self, section: str, translation: Translation) -> Translation:
-        """A section's translation with the space around it, and the look of a sentence only where the source has it."""
+    def _section(self, section: str, translation: Translation, first: bool) -> Translation:
+        """A section's translation with the space around it; see `as_piece`."""
         source = section.strip()
         if not source:
             return replace(translation, text=section)
         last = self._spans.parts(source)[-1]
         required = last.target if isinstance(last, Span) else ""
-        return rewritten(
-            translation,
-            lambda text: with_spaces_of(section, without_capital(source, without_end(source, text, required))),
-        )
+        return rewritten(translation, lambda text: with_spaces_of(section, as_piece(source, text, first, required)))
 
     def _translate_elements(self, line: ProtectedLine, run: Run) -> None:
         """Make one span of each pair of tags and what is between them, which is translated by itself."""
