@@ -20,6 +20,8 @@ _NO_WORD = re.compile(r"[/@\\<>{}=$%&_]|[^\W\d_][.:]\w")
 """What is in addresses, placeholders, and names of files: they have capitals, or none, in any text."""
 _OPTION = re.compile(r"--?\w")
 """What a line begins a word with that is a command."""
+_JOINED = frozenset("#$%&*/:@[\\_{")
+"""What stands before a word that is a name in a program or a network, and begins no sentence."""
 _SMALL = re.compile(
     r"ich|du|er|sie|es|wir|ihr|man|wer|was|wen|wem|wo|wie|wann|warum|wieso|woher|wohin|wobei|mich|dich|sich|uns|euch"
     r"|mir|dir|ihm|ihn|ihnen|der|die|das|den|dem|des|ein|eine|einen|einem|einer|eines|kein|keine|mein|meine|dein"
@@ -81,7 +83,8 @@ class Nouns:
                 spelt[place] = self._spelling(word[0], _MARGIN_BEHIND_DETERMINER)
         made, end = [], 0
         for word, way in zip(words, spelt, strict=True):
-            made += [text[end : word.start()], way if end else way[0].upper() + way[1:]]
+            begins = not end and text[word.start() - 1 : word.start()] not in _JOINED
+            made += [text[end : word.start()], way[0].upper() + way[1:] if begins else way]
             end = word.end()
         return "".join([*made, text[end:]])
 
@@ -116,7 +119,7 @@ def has_no_capitals(line: str) -> bool:
         for word in _WORD.findall(token[0]):
             if word != word.lower():
                 return False
-            words += len(word) > 1
+            words += sum(map(str.isalpha, word)) > 1
     return words >= _FEWEST_WORDS
 
 

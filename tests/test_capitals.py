@@ -223,6 +223,7 @@ def test_nouns_and_sentences_get_their_capitals(text: str, ordinary: str, vocabu
         ("a b c", False),
         ("www.example.de/a b_c d.py e", False),
         ("git commit --amend now please", False),
+        ("x² + y² = z²", False),
         ("北约 和 12", False),
         ("", False),
     ],
@@ -239,6 +240,10 @@ def test_lines_without_capitals_are_read_as_they_are_ordinarily_written(
         found, expected = translator.translate([line, ordinary], how)
         assert (found.source, found.text, found.source_ids) == (line, expected.text, expected.source_ids)
         assert found.segments == 2
+
+
+def test_what_is_no_word_begins_no_sentence(vocabulary: Vocabulary) -> None:
+    assert Nouns(vocabulary).with_capitals("@user hat die katze") == "@user hat die Katze"
 
 
 def test_a_line_without_capitals_is_read_so_too_where_lines_are_not_split(
