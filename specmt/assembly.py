@@ -12,7 +12,7 @@ from specmt.decoding import Hypothesis, Iteration, ReplayCounts, Request, length
 from specmt.guards import LineWarning, has_letter, printable, without_repeats
 from specmt.inputs import InputLine
 from specmt.marks import is_enumerator
-from specmt.punctuation import goes_on_behind, punctuated
+from specmt.punctuation import bracketed, goes_on_behind, punctuated
 from specmt.segmentation import Segment
 from specmt.vocabulary import EOS_ID, UNK_ID, AnyVocabulary
 
@@ -107,7 +107,7 @@ def _rendered(
     text = vocabulary.decode_with(kept, symbols) if unknown else vocabulary.decode(kept)
     text = with_capitals(text, segment)
     if guarded:
-        text = punctuated(text, segment.text)
+        text = bracketed(punctuated(text, segment.text), segment.text)
         kept = _without_surplus(kept, len(symbols))
         if text.strip():
             warnings += _warnings_of_unknown(unknown, symbols)

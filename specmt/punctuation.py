@@ -31,6 +31,18 @@ def punctuated(text: str, source: str) -> str:
     return bare + last * (last in _CLAUSE_ENDS) if bare else text
 
 
+def bracketed(text: str, source: str) -> str:
+    """A translation with brackets for the parentheses that its source has as such (see `Vocabulary.encode`)."""
+    if "[" not in source and "]" not in source:
+        return text
+    for known, either in (("(", "(["), (")", ")]")):
+        signs = [sign for sign in source if sign in either]
+        if text.count(known) == len(signs):
+            following = iter(signs)
+            text = re.sub(re.escape(known), lambda _, signs=following: next(signs), text)
+    return text
+
+
 def ends_abbreviated(text: str) -> bool:
     """Whether a text's full stop is that of an abbreviation, such as `p.m.`."""
     return _ABBREVIATED.search(text) is not None

@@ -24,10 +24,22 @@ _WORD = "▁"
 """How pieces write a blank."""
 _UNKNOWN = -50.0
 """Log-probability of what no piece has, nats: below all pieces."""
-_LOOK_ALIKES = {**dict.fromkeys("»«‟", '"'), **dict.fromkeys("›‹‚‘´", "'"), **dict.fromkeys("‐‑−", "-"), "×": "x"}
-"""What a character is read as by a vocabulary that knows this one only: another quotation mark, hyphen or sign."""
+_LOOK_ALIKES = {
+    **dict.fromkeys("»«‟", '"'),
+    **dict.fromkeys("›‹‚‘´", "'"),
+    **dict.fromkeys("‐‑−", "-"),
+    "×": "x",
+    "[": "(",
+    "]": ")",
+}
+"""What a character is read as by a vocabulary that knows this one only: another quotation mark, hyphen or sign.
+
+Brackets come out as such: `punctuation.bracketed`.
+"""
 _BLANKS: dict[int, str] = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), " ")
 """Control characters, of which normalisation drops some, so that the words beside them become one."""
+_QUOTED = re.compile(r"(?<!\w)(?:‚([^‚‘\n]{1,1000})‘|›([^›‹\n]{1,1000})‹|,,([^,\n]{1,1000}?)(?:''|[“”]))(?!\w)")
+"""What stands between single quotation marks, of which models take the second for an apostrophe, or two commas."""
 _GRAVE_APOSTROPHE = re.compile(r"(?<=[^\W\d_])`(?=[^\W\d_])")
 # The argument's name changed with sentencepiece 0.2.1.
 _WITH_SURFACES: Any = (
@@ -100,13 +112,15 @@ class Vocabulary:
         """Ids of a line, without end-of-sentence; empty for a blank line. `[MASK]` in a text is plain characters.
 
         Soft hyphens, which say where a word may be broken, are no part of it. Of some characters that no piece has,
-        such as `»`, it is those that look alike. Control characters are blanks, and grave accents between letters are
-        apostrophes.
+        such as `»`, it is those that look alike. Control characters are blanks, grave accents between letters are
+        apostrophes, and quotation marks are double ones.
         """
         return list(self._processor.encode(self._read(text)))
 
     def _read(self, text: str) -> str:
         """A text as it is encoded."""
+        if "‘" in text or "‹" in text or ",," in text:
+            text = _QUOTED.sub(lambda match: f'"{match[1] or match[2] or match[3]}"', text)
         if "`" in text:
             text = _GRAVE_APOSTROPHE.sub("'", text)
         return text.translate(self._read_as)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specmt.assembly import Part, Rendered, join
-from specmt.punctuation import punctuated
+from specmt.punctuation import bracketed, punctuated
 from specmt.segmentation import Segment
 
 
@@ -60,3 +60,19 @@ def test_parts_of_a_sentence_read_on(parts: list[tuple[str, str, str]], expected
 )
 def test_a_translation_ends_as_its_source(source: str, said: str, expected: str) -> None:
     assert punctuated(said, source) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "said", "expected"),
+    [
+        ("[lacht]", "(laughs)", "[laughs]"),
+        ("Siehe [A] und (B).", "See (A) and (B).", "See [A] and (B)."),
+        ("Siehe [A] und (B).", "See (A).", "See (A)."),
+        ("Siehe (A).", "See (A).", "See (A)."),
+        ("[Musik", "(Music", "[Music"),
+    ],
+)
+def test_what_is_read_as_parentheses_comes_out_as_the_brackets_that_it_was(
+    source: str, said: str, expected: str
+) -> None:
+    assert bracketed(said, source) == expected

@@ -51,6 +51,7 @@ from specmt.protection.terminology import Terminology, read_terminology
         ("fest.[1][2, 3] x[0] [4–6] [2024] [12, [a1] [3.5]", ["[1]", "[2, 3]", "[0]", "[4–6]", "[2024]", "12", "3.5"]),
         ("DE123456789, #FFCC00 #12 AB12CD34. A380 CO2 ABCDEF WW2s xAB12", ["DE123456789", "#FFCC00", "12", "AB12CD34"]),
         ("1’450 und 1'250'000, 1'45", ["1’450", "1'250'000", "1", "45"]),
+        ("eins.\\nZwei\\r\\n\\r\\ndrei\\tVier C:\\neu\\\\nA", ["\\n", "\\r\\n\\r\\n", "\\t"]),
         ("Ein Mann spielt Gitarre.", []),
     ],
 )
@@ -76,6 +77,7 @@ def test_spans_are_found(line: str, spans: list[str]) -> None:
         "{{" * 50_000,
         "[1" + ", 1" * 60_000,
         "[1" * 60_000,
+        "\\n" * 60_000 + "a",
         "A1" * 60_000 + "a",
         "1A" + "0" * 100_000 + "a",
         "http://" + "(a." * 50_000,

@@ -73,6 +73,9 @@ def test_what_is_unknown_is_read_as_what_looks_alike_and_is_known() -> None:
     vocabulary = Vocabulary(add_characters(tiny_tokenizer(), "\"'-»"))
     assert vocabulary.encode("«ein‑Hund‘") == vocabulary.encode("\"ein-Hund'")
     assert UNK_ID not in vocabulary.encode("«ein‑Hund‘»")
+    quoted = vocabulary.encode('ein "Hund", ein')
+    assert [vocabulary.encode(f"ein {way}, ein") for way in ("‚Hund‘", "›Hund‹", ",,Hund''", ",,Hund“")] == [quoted] * 4
+    assert vocabulary.encode("wie geht‘s ‚ihm") == vocabulary.encode("wie geht's 'ihm")
     assert vocabulary.encode("»") != vocabulary.encode('"'), "it has a piece of its own"
     assert vocabulary.unknown_symbols("«ein‑Hund‘ 中") == [" 中"]
     assert tiny_vocabulary().unknown_symbols("ein«") == ["«"], "neither is known"

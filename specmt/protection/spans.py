@@ -35,7 +35,10 @@ _UNIT = r"x%|(?:(?:[KMGT]i?)?B|px|[kcm]?m|m?s|h)\b"
 """What may stand right behind `%s`, `%d` or `%f`; before another letter, that is no placeholder (`50 %ige`)."""
 _ENTITY = r"&(?:[A-Za-z]\w*|#\d+);"
 _PATTERNS = {
-    "tag": r"<!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:-]*(?:\s(?>(?>\"[^\"<]*\"|'[^'<]*'|[^<>])*))?/?>",
+    "tag": (
+        r"(?<!\\)(?:(?:\\[nrt]){2,}|\\[nrt](?=[A-ZÄÖÜ\d\s]|$))"  # not in `C:\neu`
+        r"|<!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:-]*(?:\s(?>(?>\"[^\"<]*\"|'[^'<]*'|[^<>])*))?/?>"
+    ),
     "url": (
         rf"(?:(?i:https?|ftp|file)://|(?i:www)\.){_REST_OF_URL}"
         rf"|(?<![\w./@+-])\w[\w-]*(?:\.[\w-]+)*?{_DOMAIN}(?:(?::\d+)?/(?:{_REST_OF_URL})?)?"
@@ -71,7 +74,7 @@ _COUNTED = re.compile(r"\s?[€%$]|\s[A-ZÄÖÜ][a-zäöüß]{2}")
 """What stands behind others that do."""
 _POSITIONAL = re.compile(r"%[-+#0]*\d*(?:\.\d+)?[a-zA-Z@]+(?:%%)?|\{\s?(?:[!:][^{}]*)?\}")
 """Placeholders that are told from others by their order alone."""
-_TRIGGER = re.compile(rf"[\d<@{{%$&]|{_FRACTION}|://|(?i:www)\.|{_DOMAIN}")
+_TRIGGER = re.compile(rf"[\d\\<@{{%$&]|{_FRACTION}|://|(?i:www)\.|{_DOMAIN}")
 """What stands in every span but a term; a line without is told from others fast."""
 _NUMBER_BEGINS = re.compile(rf"(?<!\d)(?<!\d[.,:/])(?=\[?\d|{_FRACTION})")
 _NUMBER_GOES_ON = re.compile(r"\d|[.,:/]\d")
