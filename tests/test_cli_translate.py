@@ -218,7 +218,9 @@ def test_json_in_and_out_keeps_fields_and_says_what_happened() -> None:
     assert (second["translation"], second["warnings"], second["tags"]) == ("你好", ["copied"], ["x", None])
     wrong = tried("translate", "--input-format", "jsonl", stdin=data + b"Ein Hund\n")
     assert wrong.stdout.count(b"\n") == 2
-    assert "standard input: line 3: not JSON" in failed(wrong, 1)
+    before, error = wrong.stderr.decode().splitlines()
+    assert (wrong.returncode, before) == (1, "specmt: 1 of 2 lines have warnings (see --format jsonl)")
+    assert "standard input: line 3: not JSON" in error
 
 
 def test_what_was_replaced_and_what_is_blank_is_said_line_by_line() -> None:
