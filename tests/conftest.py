@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -27,12 +29,18 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits for a pair to be trained is slow, and files with slow tests come first, so that none is waited for."""
+    """What waits for a pair to be trained is slow, and files with slow tests come first, so that none is waited for.
+
+    One file has the pair trained, and others that need it come after those that do not.
+    """
+    need_pair = []
     for item in items:
         if isinstance(item, pytest.Function) and {"trained_clone", "run_folder"} & set(item.fixturenames):
             item.add_marker("slow")
-    late = {item.path for item in items} - {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path in late)
+            need_pair.append(item.path)
+    first = max(need_pair, key=need_pair.count, default=None)
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (item.path != first, item.path not in slow, item.path in need_pair))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -79,8 +87,21 @@ def bundle(pristine: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def trained_clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder like the clone, in which the README's command has trained the small pair into `runs/tiny-smoke`."""
-    folder = tmp_path_factory.mktemp("trained")
+    """A folder like the clone, in which the README's command has trained the small pair into `runs/tiny-smoke`.
+
+    Trained once for all processes that test; to look at.
+    """
+    of_all = tmp_path_factory.getbasetemp().parent if "PYTEST_XDIST_WORKER" in os.environ else None
+    folder = of_all / "trained" if of_all else tmp_path_factory.mktemp("trained")
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "clone").exists():
+            _train(tmp_path_factory.mktemp("training")).rename(folder / "clone")
+    return folder / "clone"
+
+
+def _train(folder: Path) -> Path:
     trains = "specmt train --config configs/tiny-smoke.yaml"
     (block,) = (block for block in blocks(README.read_text(encoding="utf-8")) if trains in block.commands)
     (command,) = (line for line in block.commands.splitlines() if line.startswith(trains))

@@ -123,6 +123,7 @@ def test_the_command_line_replays(tmp_path: Path) -> None:
     assert not any("replay" in one for one in plain)
 
 
+@pytest.mark.slow
 def test_the_script_finds_nothing_on_a_sample() -> None:
     command = [sys.executable, "-W", "ignore", str(ROOT / "scripts" / "check_reproducible.py"), "data/sample.de"]
     options = (
