@@ -49,16 +49,20 @@ _IN_FULL = {
 }
 _END = r"(?<=\.)[\W_]*$"
 """Where the full stop is the sentence's as well."""
-_MEASURE = re.compile(
+_WORTH_A_LOOK = re.compile(r"[\d½¼¾]|[^\W\d_]\.(?!\s*$)")
+"""What stands in sentences with abbreviations within, and in few others: the patterns below take long to be made."""
+_MEASURE = (
     rf"(?P<one>(?<![\d.,/:–-])(?<![\d.,/:–-]\s)1)?(?<=[\d½¼¾])(?P<blank>\s?)"
-    rf"(?P<short>{'|'.join(map(re.escape, _MEASURES))})(?![\w-])(?P<end>{_END}|(?<=\.)(?=\s+{BEGINNINGS.pattern}))?"
+    rf"(?P<short>{'|'.join(map(re.escape, _MEASURES))})(?![\w-])(?P<end>{_END}|(?<=\.)(?=\s+{BEGINNINGS}))?"
 )
-_WORD = re.compile(rf"(?<![\w.-])(?P<short>{'|'.join(map(re.escape, _IN_FULL))})(?![\w-])(?P<end>{_END})?")
+_WORD = rf"(?<![\w.-])(?P<short>{'|'.join(map(re.escape, _IN_FULL))})(?![\w-])(?P<end>{_END})?"
 
 
 def written_out(sentence: str) -> str:
     """A German sentence whose abbreviations are words; a full stop that ends it stays."""
-    return _WORD.sub(_word, _MEASURE.sub(_measure, sentence)) if sentence else sentence
+    if not _WORTH_A_LOOK.search(sentence):
+        return sentence
+    return re.sub(_WORD, _word, re.sub(_MEASURE, _measure, sentence))
 
 
 def _measure(match: re.Match[str]) -> str:

@@ -10,12 +10,15 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from specmt.abbreviations import written_out
-from specmt.nouns import Nouns
 from specmt.segmentation import Segment
 from specmt.vocabulary import Vocabulary
 from specmt.wrapping import CARRIER_NAMES
+
+if TYPE_CHECKING:
+    from specmt.nouns import Nouns
 
 _LETTERS = re.compile(r"[^\W\d_]+")
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")

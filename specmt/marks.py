@@ -51,7 +51,7 @@ def is_enumerator(text: str) -> bool:
     return _ENUMERATOR.fullmatch(text) is not None
 
 
-def unmarked(sentence: str, begins_line: bool, not_before: re.Pattern[str]) -> Iterator[str]:
+def unmarked(sentence: str, begins_line: bool, not_before: str) -> Iterator[str]:
     """What a sentence begins with that is no part of it, each by itself, and the sentence.
 
     Args:
@@ -63,7 +63,7 @@ def unmarked(sentence: str, begins_line: bool, not_before: re.Pattern[str]) -> I
         place = bullets.end()
         yield sentence[:place]
     enumerator = _PARENTHESISED.match(sentence, place) or (_POINTED.match(sentence, place) if begins_line else None)
-    if enumerator and not not_before.match(sentence, enumerator.end()):
+    if enumerator and not re.match(not_before, sentence[enumerator.end() :]):
         yield sentence[place : enumerator.end()]
         place = enumerator.end()
     yield sentence[place:]

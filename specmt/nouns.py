@@ -13,13 +13,6 @@ from itertools import pairwise
 from specmt.vocabulary import Vocabulary
 
 _WORD = re.compile(r"[^\W\d_]+(?:[-'’][^\W\d_]+)*")
-_FEWEST_WORDS = 3
-"""Of a line that counts as one without capitals."""
-_TAG = re.compile(r"<[^<>]*>")
-_NO_WORD = re.compile(r"[/@\\<>{}=$%&_]|[^\W\d_][.:]\w")
-"""What is in addresses, placeholders, and names of files: they have capitals, or none, in any text."""
-_OPTION = re.compile(r"--?\w")
-"""What a line begins a word with that is a command."""
 _JOINED = frozenset("#$%&*/:@[\\_{")
 """What stands before a word that is a name in a program or a network, and begins no sentence."""
 _SMALL = re.compile(
@@ -105,22 +98,6 @@ class Nouns:
         if min(pieces) >= _RARE and word.isalpha() and not is_verb:
             return with_capital
         return with_capital if capitalised > small + (_MARGIN_OF_VERB if is_verb else margin) else word
-
-
-def has_no_capitals(line: str) -> bool:
-    """Whether a line of some words of two letters or more has no capital letter, but for addresses and the like."""
-    plain = _TAG.sub(" ", line) if "<" in line else line
-    words = 0
-    for token in re.finditer(r"\S+", plain):
-        if _NO_WORD.search(token[0]):
-            continue
-        if _OPTION.match(token[0]):
-            return False
-        for word in _WORD.findall(token[0]):
-            if word != word.lower():
-                return False
-            words += sum(map(str.isalpha, word)) > 1
-    return words >= _FEWEST_WORDS
 
 
 def _capitalised(word: str) -> str:

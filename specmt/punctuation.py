@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 
 _CLAUSE_ENDS = frozenset(",;:")
 _ABBREVIATED = re.compile(r"\.\w\.$")
@@ -38,8 +39,8 @@ def bracketed(text: str, source: str) -> str:
     for known, either in (("(", "(["), (")", ")]")):
         signs = [sign for sign in source if sign in either]
         if text.count(known) == len(signs):
-            following = iter(signs)
-            text = re.sub(re.escape(known), lambda _, signs=following: next(signs), text)
+            between = text.split(known)
+            text = "".join(chain.from_iterable(zip(between, [*signs, ""], strict=True)))
     return text
 
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import cached_property
 
 from specmt.capitals import Ordinary
 from specmt.errors import InputError, UsageError
 from specmt.inputs import InputLine
-from specmt.nouns import Nouns, has_no_capitals
 from specmt.segmentation import Segment, Segmenter, Splitting, whole
 from specmt.settings import DecodingSettings
 from specmt.vocabulary import AnyVocabulary, Vocabulary
+
+_WORD = re.compile(r"[^\W\d_]+(?:[-'’][^\W\d_]+)*")
+_FEWEST_WORDS = 3
+"""Of a line that counts as one without capitals."""
+_TAG = re.compile(r"<[^<>]*>")
+_NO_WORD = re.compile(r"[/@\\<>{}=$%&_]|[^\W\d_][.:]\w")
+"""What is in addresses, placeholders, and names of files: they have capitals, or none, in any text."""
+_OPTION = re.compile(r"--?\w")
+"""What a line begins a word with that is a command."""
 
 
 class Spelling:
@@ -18,13 +28,18 @@ class Spelling:
 
     def __init__(self, language: str, vocabulary: Vocabulary) -> None:
         """`language`: ISO 639-1."""
-        nouns = Nouns(vocabulary) if language == "de" else None
+        self._language, self._vocabulary = language, vocabulary
         self.usual = Ordinary(language, vocabulary)
-        self._without_capitals = Ordinary(language, vocabulary, nouns) if nouns else None
 
     def of(self, line: str) -> Ordinary:
         """How a line and its parts are spelt."""
-        return self._without_capitals if self._without_capitals and has_no_capitals(line) else self.usual
+        return self._without_capitals if self._language == "de" and has_no_capitals(line) else self.usual
+
+    @cached_property
+    def _without_capitals(self) -> Ordinary:
+        from specmt.nouns import Nouns  # whose patterns take longer to make than a sentence takes to be translated
+
+        return Ordinary(self._language, self._vocabulary, Nouns(self._vocabulary))
 
 
 class Reader:
@@ -89,3 +104,19 @@ class Reader:
             advice = "this model has positions for no more; shorten the line, or let it be split"
         place = (index if self._part_of is None else self._part_of) + 1
         raise InputError(f"line {place}: {len(segments[0].ids)} tokens, at most {self._most} fit: {advice}")
+
+
+def has_no_capitals(line: str) -> bool:
+    """Whether a line of some words of two letters or more has no capital letter, but for addresses and the like."""
+    plain = _TAG.sub(" ", line) if "<" in line else line
+    words = 0
+    for token in re.finditer(r"\S+", plain):
+        if _NO_WORD.search(token[0]):
+            continue
+        if _OPTION.match(token[0]):
+            return False
+        for word in _WORD.findall(token[0]):
+            if word != word.lower():
+                return False
+            words += sum(map(str.isalpha, word)) > 1
+    return words >= _FEWEST_WORDS

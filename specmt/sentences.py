@@ -14,6 +14,7 @@ import sentencex
 from specmt.marks import unmarked
 from specmt.wrapping import CARRIER_NAMES
 
+# Patterns that a single sentence does not need are strings: `re` makes them when they are first used, and keeps them.
 _TAIL = 60
 """Characters at a sentence's end that say whether it goes on."""
 _NEXT_NUMBER = re.compile(r"(?<=[.!?])[\"'“”»«)]*\s+(\d{1,3}\.\s*)$")
@@ -37,10 +38,9 @@ _FEWEST_WORDS = 3
 _SMALL_END = re.compile(r"(?:(?<!\.)\.|[!?]+)\s+(?=[a-zäöü])")
 """The end of a sentence in a text without capitals."""
 _ORDINAL = re.compile(r"(?:^|(?P<before>\b[^\W\d_]+)\s+|[^\d.,:\s]\s*|[,:]\s+)\d{1,3}\.\s*$")
-_BEFORE_ORDINALS = re.compile(
-    r"d(?:er|ie|as|en|em|es)|im|ins|am|ans|vom|zum|zur|beim|ab|bis|seit|vor|nach|und|oder|jede[rnms]?|diese[rnms]?"
-    r"|(?:mein|dein|sein|ihr|unser|euer|ein|kein)(?:e[rnms]?)?",
-    re.IGNORECASE,
+_BEFORE_ORDINALS = (
+    r"(?i:d(?:er|ie|as|en|em|es)|im|ins|am|ans|vom|zum|zur|beim|ab|bis|seit|vor|nach|und|oder|jede[rnms]?|diese[rnms]?"
+    r"|(?:mein|dein|sein|ihr|unser|euer|ein|kein)(?:e[rnms]?)?)"
 )
 """Words before an ordinal and its noun."""
 _GREAT_ORDINAL = re.compile(
@@ -49,7 +49,7 @@ _GREAT_ORDINAL = re.compile(
     re.IGNORECASE,
 )
 """An ordinal that is no year, which stands behind `im`, `seit` or `bis`."""
-_COUNTED = re.compile(
+_COUNTED = (
     r"(?:Jan(?:uar)?|Feb(?:ruar)?|Mrz|März|Apr(?:il)?|Mai|Juni?|Juli?|Aug(?:ust)?|Sept?(?:ember)?|Okt(?:ober)?"
     r"|Nov(?:ember)?|Dez(?:ember)?|Jhd?|Jahrhundert|Jahrtausend|Lebensjahr|Geburtstag|Tag|Woche|Semester|Quartal|Halbjahr"
     r"|Advent|Weltkrieg|Aufl|Auflage|Kapitel|Teil|FC|Bundesliga|Liga|Runde|Minute|Hälfte|Spieltag|Mannschaft|Tor|Titel"
@@ -57,14 +57,14 @@ _COUNTED = re.compile(
     r"|Konzert|Lesung|Kabinett|Wahl|Präsident|Vorsitzende[rn]?|Mahnung)(?:e?s|n)?\b"
 )
 """What stands behind ordinals, whatever stands before them."""
-BEGINNINGS = re.compile(
+BEGINNINGS = (
     r"(?:Ich|Du|Er|Sie|Es|Wir|Ihr|Man|Der|Die|Das|Dies(?:e[rnms]?)?|Ein(?:e[rnms]?)?|Mein(?:e[rnms]?)?|Sein(?:e[rnms]?)?"
     r"|Unser(?:e[rnms]?)?|Kein(?:e[rnms]?)?|Und|Aber|Oder|Doch|Denn|Dann|Danach|Da|Dort|Hier|Jetzt|Heute|Morgen|Gestern"
     r"|So|Wer|Was|Wie|Wo|Wann|Warum|Wenn|Weil|Als|Ob|Obwohl|In|Im|Am|An|Auf|Aus|Bei|Mit|Nach|Seit|Von|Vor|Zu|Für|Bis"
     r"|Nur|Auch|Ja|Nein|Nicht|Leider|Bitte|Danke|Vielen?|Mehr|(?:Liebe|Schöne|Beste|Herzliche) Grüße)\b"
 )
 """Words that begin a sentence, and follow no ordinal."""
-_ABBREVIATION = re.compile(
+_ABBREVIATION = (
     r"(?:^|[\s(„\"-])(?:Hrn|Frl|Fr|Fa|Fam|Gebr|Tel|inkl|incl|exkl|[Ee]inschl|ausschl|max|min|Anm|Abb|Kap|Dipl|Ing|Mag|Univ"
     r"|Abt|Vors|Bhf|Bsp|Bez|Lkr|Pck|Stk|Hrsg|Hg|Verf|geb|gest|gegr|gez|gepr|verh|zzgl|abzgl|[Gg]gfs?|ggü|evtl|[Gg]em|[Ww]g"
     r"|[Vv]gl|bspw|bzw|ca|div|sog|ehem|urspr|stellv|stv|allg|entspr|versch|freundl|herzl|wiss|techn|kaufm|phil|jur|habil"
@@ -72,15 +72,11 @@ _ABBREVIATION = re.compile(
     r"|insg|zw|mind|städt|Tsd)\.\s*$"
 )
 """What ends no sentence."""
-_ADVERB = re.compile(
-    r"(?:^|[\s(„\"-])(?!html|xml|yaml)(?:[a-zäöü][a-zäöüß]+(?:[bcdfgkmnprtz]l|schl)|mtl|jew|Hbf)\.\s*$"
-)
+_ADVERB = r"(?:^|[\s(„\"-])(?!html|xml|yaml)(?:[a-zäöü][a-zäöüß]+(?:[bcdfgkmnprtz]l|schl)|mtl|jew|Hbf)\.\s*$"
 """What ends a sentence only before a word that begins one: what is shortened before -lich, for one."""
-_SHORTENED = re.compile(r"\b(?:Jan|Feb|Mrz|Apr|Aug|Sept?|Okt|Nov|Dez|Jhd?|Aufl|Std|Min|Sek|Mio|Mrd|Nr|Str)\.\s*$")
+_SHORTENED = r"\b(?:Jan|Feb|Mrz|Apr|Aug|Sept?|Okt|Nov|Dez|Jhd?|Aufl|Std|Min|Sek|Mio|Mrd|Nr|Str)\.\s*$"
 """What ends one at times."""
-_BEFORE_NUMBERS = re.compile(
-    r"(?:[a-zß]str|\b(?:Abs|Anl|Bde?|Bl|Hebr|Hs|insg|Joh|Kor|Lk|mind|Mk|Pos|Röm|Tab|Ziff))\.\s*$"
-)
+_BEFORE_NUMBERS = r"(?:[a-zß]str|\b(?:Abs|Anl|Bde?|Bl|Hebr|Hs|insg|Joh|Kor|Lk|mind|Mk|Pos|Röm|Tab|Ziff))\.\s*$"
 """What stands before numbers, and ends no sentence there."""
 
 
@@ -211,7 +207,7 @@ def _are_sentences(text: str, following: str) -> bool:
     tail = _HOLDING.sub("", text[-_TAIL:])
     if not _ENDED.search(tail) or _is_abbreviated(tail):
         return False
-    return not _NUMBERED.search(tail) or BEGINNINGS.match(following) is not None
+    return not _NUMBERED.search(tail) or re.match(BEGINNINGS, following) is not None
 
 
 def _numbered(sentences: Sequence[str]) -> Iterator[str]:
@@ -228,7 +224,7 @@ def _numbered(sentences: Sequence[str]) -> Iterator[str]:
 def _is_abbreviated(text: str) -> bool:
     """Whether the full stop that a text ends with is an abbreviation's, and so the number behind it no list's."""
     tail = text[-_TAIL:]
-    if any(known.search(tail) for known in (_ABBREVIATION, _ADVERB, _SHORTENED, _BEFORE_NUMBERS)):
+    if any(re.search(known, tail) for known in (_ABBREVIATION, _ADVERB, _SHORTENED, _BEFORE_NUMBERS)):
         return True
     return not sentencex.segment("de", f"{tail.rstrip()} Er")[-1].startswith("Er")
 
@@ -254,14 +250,14 @@ def _goes_on(tail: str, following: str) -> bool:
     first = front[:1]
     if first and first in "-,;:" and len(front) == len(following) and not tail[-1:].isspace():
         return True
-    if _ABBREVIATION.search(tail) or (first.islower() and _SHORTENED.search(tail)):
+    if re.search(_ABBREVIATION, tail) or (first.islower() and re.search(_SHORTENED, tail)):
         return True
-    if not first.isalpha() or BEGINNINGS.match(front):
+    if not first.isalpha() or re.match(BEGINNINGS, front):
         return False
-    if _ADVERB.search(tail) or _GREAT_ORDINAL.search(tail):
+    if re.search(_ADVERB, tail) or _GREAT_ORDINAL.search(tail):
         return True
     ordinal = _ORDINAL.search(tail)
     if ordinal is None:
         return False
     before = ordinal["before"]
-    return bool(_COUNTED.match(front) or (before and _BEFORE_ORDINALS.fullmatch(before)))
+    return bool(re.match(_COUNTED, front) or (before and re.fullmatch(_BEFORE_ORDINALS, before)))

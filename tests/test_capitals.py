@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from specmt import BUNDLED_MODEL
 from specmt.capitals import Ordinary, with_capitals, without_capital
 from specmt.loading import load_translator
-from specmt.nouns import Nouns, has_no_capitals
+from specmt.nouns import Nouns
 from specmt.protection.protection import Protection
+from specmt.reading import has_no_capitals
 from specmt.segmentation import Segment, whole
 from specmt.settings import DecodingSettings
 from specmt.translator import Translator

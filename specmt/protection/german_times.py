@@ -55,12 +55,6 @@ _WORDS = re.compile(
 _GLUED = re.compile(rf"(?<![\w.,:/])({NUMBER})Uhr\b(?!-)")
 _HOURS_BY_H = re.compile(r"(?<!\w)(?P<lead>(?i:ab|beginn|gegen|um):? )(2[0-4]|[01]?\d) ?h([0-5]\d)?(?!\w)")
 _RANGE = re.compile(rf"(?<!\w)([vV]on )({NUMBER})\s?[-–—]\s?({NUMBER} Uhr\b)")
-_WORTH_A_LOOK = re.compile(r"Uhr\b|\dh|\d h\b|(?i:halb|viertel) ")
-
-
-def may_have_any(line: str) -> bool:
-    """Whether a line is worth a look; tells fast."""
-    return _WORTH_A_LOOK.search(line) is not None
 
 
 def written_plainly(text: str) -> str:

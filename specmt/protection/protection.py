@@ -29,7 +29,6 @@ from specmt.protection.lines import ProtectedLine, rewritten, with_spaces_of
 from specmt.protection.pieces import as_piece, combined, translate_pieces, without_end
 from specmt.protection.spans import KINDS, Parts, Span, SpanFinder, lacking, source
 from specmt.protection.terminology import Terminology
-from specmt.protection.times import set_right
 from specmt.translation import Translation
 from specmt.vocabulary import AnyVocabulary
 from specmt.wrapping import Run
@@ -152,6 +151,8 @@ class Protection:
         """Say what of the source's spans is not in the translation, and leave out alternatives that lost more."""
         spans = [part for part in self._spans.parts(line.text) if isinstance(part, Span)]
         if times := [span.time for span in spans if span.time]:
+            from specmt.protection.times import set_right
+
             translation = rewritten(translation, partial(set_right, times))
         lost = lacking(translation.text, spans, spans)
         # Alternatives in pieces have not been looked at before.

@@ -7,11 +7,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from specmt.errors import UsageError
-from specmt.protection import german_times, ordinals, times
+from specmt.protection import ordinals
 from specmt.protection.terminology import Terminology, whole_word
 from specmt.translation import Translation
+
+if TYPE_CHECKING:
+    from specmt.protection.times import Time
 
 KINDS = ("url", "email", "tag", "placeholder", "code", "number")
 
@@ -72,6 +76,8 @@ _COUNT = re.compile(
 """Placeholders that stand for numbers."""
 _COUNTED = re.compile(r"\s?[€%$]|\s[A-ZÄÖÜ][a-zäöüß]{2}")
 """What stands behind others that do."""
+_MAY_HAVE_TIMES = re.compile(r"Uhr\b|\dh|\d h\b|(?i:halb|viertel) ")
+"""What stands in German lines with times that are to be written plainly."""
 _POSITIONAL = re.compile(r"%[-+#0]*\d*(?:\.\d+)?[a-zA-Z@]+(?:%%)?|\{\s?(?:[!:][^{}]*)?\}")
 """Placeholders that are told from others by their order alone."""
 _TRIGGER = re.compile(rf"[\d\\<@{{%$&]|{_FRACTION}|://|(?i:www)\.|{_DOMAIN}")
@@ -100,7 +106,7 @@ class Span:
     """Of an element: whether something positional stands in it."""
     is_count: bool = False
     """Of a placeholder: whether it seems to stand for a number."""
-    time: times.Time | None = None
+    time: Time | None = None
     """Of a number: the time of day that it is, which may stand by the twelve-hour clock."""
     is_ordinal: bool = False
     """Of a number: whether it is an ordinal, which may be spelt out."""
@@ -192,7 +198,7 @@ class SpanFinder:
         """
         if "placeholder" in self._kinds and "&" in line:
             line = re.sub(_ENTITY, lambda match: _character(match[0]), line)
-        return self._with_plain_times(line) if self._rewrites_times and german_times.may_have_any(line) else line
+        return self._with_plain_times(line) if self._rewrites_times and _MAY_HAVE_TIMES.search(line) else line
 
     def any_in(self, line: str) -> bool:
         """Whether a line has any, or is to be written otherwise."""
@@ -201,6 +207,8 @@ class SpanFinder:
 
     def _with_plain_times(self, line: str) -> str:
         """A line with its times written plainly, but not within addresses, tags, placeholders and terms."""
+        from specmt.protection import german_times
+
         kept = [match.span() for match in self._pattern.finditer(line) if match.lastgroup != "number"]
         starts, ends = [0, *(end for _, end in kept)], [*(start for start, _ in kept), len(line)]
         between = [german_times.written_plainly(line[start:end]) for start, end in zip(starts, ends, strict=True)]
@@ -209,6 +217,8 @@ class SpanFinder:
 
     def parts(self, line: str) -> Parts:
         """A line as text and spans in turn."""
+        from specmt.protection import times  # not before there is a span: its patterns take a while to be made
+
         parts: Parts = []
         end = 0
         for match in self._pattern.finditer(line):
