@@ -72,6 +72,7 @@ def test_placeholders_that_only_their_order_tells_apart_keep_it() -> None:
         ("%s Dateien, {0} € für {name}", ["12", "47", "Tom"]),
         ("{name} hat 12 von %2$d {n}", ["Tom", "47", "17"]),
         ("&amp; Wagen, 5%% Rabatt", ["Tom", "Mary"]),
+        ("{name} Müller, {0} Tage", ["Tom", "12"]),
     ],
 )
 def test_placeholders_for_numbers_travel_as_numbers_first(line: str, carriers: list[str]) -> None:

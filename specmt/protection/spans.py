@@ -74,8 +74,10 @@ _COUNT = re.compile(
     rf"%(?:\(\w+\)|\d+\$)?{_FORMAT}[diu]|[^\w]*(?i:\w*(?:count|num|anzahl|total|amount|days|tage)\w*|n)\W*"
 )
 """Placeholders that stand for numbers."""
-_COUNTED = re.compile(r"\s?[€%$]|\s[A-ZÄÖÜ][a-zäöüß]{2}")
-"""What stands behind others that do."""
+_UNIT_BEHIND = re.compile(r"\s?[€%$]")
+_NAMELESS = re.compile(r"%(?:\d+\$)?s|\{\d*\}")
+_NOUN_BEHIND = re.compile(r"\s[A-ZÄÖÜ][a-zäöüß]{2}")
+"""What stands behind others that do: a unit, or a noun where they do not say what they are."""
 _MAY_HAVE_TIMES = re.compile(r"Uhr\b|\dh|\d h\b|(?i:halb|viertel) ")
 """What stands in German lines with times that are to be written plainly."""
 _POSITIONAL = re.compile(r"%[-+#0]*\d*(?:\.\d+)?[a-zA-Z@]+(?:%%)?|\{\s?(?:[!:][^{}]*)?\}")
@@ -239,7 +241,9 @@ def _is_count(placeholder: str, behind: str) -> bool:
     """Whether a placeholder seems to stand for a number, given what stands behind it."""
     if placeholder.startswith("&") or "%%" in placeholder:
         return False
-    return _COUNT.fullmatch(placeholder) is not None or _COUNTED.match(behind) is not None
+    if _COUNT.fullmatch(placeholder) or _UNIT_BEHIND.match(behind):
+        return True
+    return bool(_NAMELESS.fullmatch(placeholder) and _NOUN_BEHIND.match(behind))
 
 
 def _character(entity: str) -> str:
