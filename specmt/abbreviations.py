@@ -16,9 +16,8 @@ _MEASURES = {
     "Sek.": ("Sekunden", "Sekunde"),
     "Tsd.": ("Tausend", "Tausend"),
     "Pers.": ("Personen", "Person"),
-    "EL": ("Esslöffel", "Esslöffel"),
-    "TL": ("Teelöffel", "Teelöffel"),
 }
+_SPOONS = {"EL": "Esslöffel", "TL": "Teelöffel"}
 """What stands behind a number, and behind 1."""
 _WORDS = {
     "bspw.": "beispielsweise",
@@ -53,20 +52,24 @@ _WORTH_A_LOOK = re.compile(r"[\d½¼¾]|[^\W\d_]\.(?!\s*$)")
 """What stands in sentences with abbreviations within, and in few others: the patterns below take long to be made."""
 _MEASURE = (
     rf"(?P<one>(?<![\d.,/:–-])(?<![\d.,/:–-]\s)1)?(?<=[\d½¼¾])(?P<blank>\s?)"
-    rf"(?P<short>{'|'.join(map(re.escape, _MEASURES))})(?![\w-])(?P<end>{_END}|(?<=\.)(?=\s+{BEGINNINGS}))?"
+    rf"(?P<short>(?i:{'|'.join(map(re.escape, _MEASURES))}))(?![\w-])"
+    rf"(?P<end>{_END}|(?<=\.)(?=\s+(?:{BEGINNINGS}|(?:Max|Min)\.)))?"
 )
-_WORD = rf"(?<![\w.-])(?P<short>{'|'.join(map(re.escape, _IN_FULL))})(?![\w-])(?P<end>{_END})?"
+_SPOON = r"(?<=[\d½¼¾])(\s?)(EL|TL)(?=\W*$|\s?[,;=]|\s(?:[a-zäöüß]+e[nrs]?\s)?[A-ZÄÖÜ])"
+"""Before what is measured by it: elsewhere they are other things."""
+_WORD = rf"(?<![\w.-])(?P<short>{'|'.join(map(re.escape, _IN_FULL))})(?![\w-]|\s*[)!?])(?P<end>{_END})?"
 
 
 def written_out(sentence: str) -> str:
     """A German sentence whose abbreviations are words; a full stop that ends it stays."""
     if not _WORTH_A_LOOK.search(sentence):
         return sentence
+    sentence = re.sub(_SPOON, lambda match: match[1] + _SPOONS[match[2]], sentence)
     return re.sub(_WORD, _word, re.sub(_MEASURE, _measure, sentence))
 
 
 def _measure(match: re.Match[str]) -> str:
-    several, single = _MEASURES[match["short"]]
+    several, single = _MEASURES[match["short"].capitalize()]
     one = match["one"] or ""
     return one + match["blank"] + (single if one else several) + _end(match)
 

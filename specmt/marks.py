@@ -15,7 +15,7 @@ def _before_words(sign: str) -> re.Pattern[str]:
 
 
 _DASHES = "-–—•·→●▪■◦○‣►➤✓✔"
-_BULLETS = _before_words(rf"(?:[{_DASHES}*>+#|]+|(?<=[-*+]\s)\[ ?\])")
+_BULLETS = _before_words(rf"(?:[{_DASHES}*>+#|]+|(?:^|(?<=[-*+]\s))\[[ xX]?\])")
 """What a line begins with that is no word."""
 _BETWEEN = re.compile(rf"{_before_words(rf'[{_DASHES}]+').pattern}(?![„“\"»«‚'])")
 """What a sentence within a line begins with; between what is quoted, models put dashes where English has them."""
@@ -30,13 +30,20 @@ _SEPARATOR = re.compile(rf"{_CELL_END}|(?<=[^\W\d_][^\W\d_]\s)[>→·]\s+(?=[^\W
 """What parts the cells of a table, or the items of a menu; between numbers and single letters it is a sign."""
 _HELD_SEPARATOR = re.compile(_CELL_END)
 """The same where something is quoted: a menu in quotation marks would lose one."""
+_TABS = re.compile(r"\t+")
+"""The same in a sentence."""
+_SENTENCE_ENDS = frozenset(".!?")
 _QUOTING = re.compile(r"[„“”»«()\"]")
 
 
 def cells(text: str) -> Iterator[str]:
     """What separators part in a text, and these, each with the white space behind it; together they are the text."""
     begin = 0
-    pattern = _HELD_SEPARATOR if _QUOTING.search(text) else _SEPARATOR
+    stripped = text.strip()
+    if stripped[-1:] in _SENTENCE_ENDS and not stripped.startswith("|"):
+        pattern = _TABS
+    else:
+        pattern = _HELD_SEPARATOR if _QUOTING.search(text) else _SEPARATOR
     for separator in pattern.finditer(text):
         if separator[0].isspace():
             yield text[begin : separator.end()]
@@ -47,8 +54,8 @@ def cells(text: str) -> Iterator[str]:
 
 
 def is_enumerator(text: str) -> bool:
-    """Whether a text is the `a)`, `(ii)` or `I.` of an item and nothing else: copied, although it has a letter."""
-    return _ENUMERATOR.fullmatch(text) is not None
+    """Whether a text is the `a)`, `(ii)` or `I.` of an item, or one letter: copied, although there is a letter."""
+    return _ENUMERATOR.fullmatch(text) is not None or (len(text) == 1 and text.isalpha())
 
 
 def unmarked(sentence: str, begins_line: bool, not_before: str) -> Iterator[str]:

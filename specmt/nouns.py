@@ -23,6 +23,7 @@ _SMALL = re.compile(
     r"|seit|von|vom|vor|zu|zum|zur|für|bis|über|unter|um|durch|gegen|ohne|ist|sind|war|hat|haben|kann|können|könnte"
     r"|nehmen|so|nur|auch|sehr|neu|nicht|ja|nein|bitte|danke|hier|da|dort|dann|jetzt|heute|morgen|gestern|eins|zwei"
     r"|drei|vier|fünf|sechs|sieben|acht|neun|zehn|hab|mal|paar|innerhalb|elf|zwölf|hundert|tausend"
+    r"|bzgl|bzw|ca|etc|evtl|ggf|inkl|max|min|sog|tel|usw|vgl"
 )
 """Words that are hardly ever nouns, but as common with a capital, because sentences begin with them."""
 _DETERMINER = re.compile(
@@ -76,8 +77,9 @@ class Nouns:
                 spelt[place] = self._spelling(word[0], _MARGIN_BEHIND_DETERMINER)
         made, end = [], 0
         for word, way in zip(words, spelt, strict=True):
-            begins = not end and text[word.start() - 1 : word.start()] not in _JOINED
-            made += [text[end : word.start()], way[0].upper() + way[1:] if begins else way]
+            is_name = text[max(word.start() - 1, 0) : word.start()] in _JOINED
+            begun = way if end else way[0].upper() + way[1:]
+            made += [text[end : word.start()], word[0] if is_name else begun]
             end = word.end()
         return "".join([*made, text[end:]])
 

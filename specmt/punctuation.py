@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import chain
 
 _CLAUSE_ENDS = frozenset(",;:")
 _ABBREVIATED = re.compile(r"\.\w\.$")
@@ -33,15 +32,12 @@ def punctuated(text: str, source: str) -> str:
 
 
 def bracketed(text: str, source: str) -> str:
-    """A translation with brackets for the parentheses that its source has as such (see `Vocabulary.encode`)."""
-    if "[" not in source and "]" not in source:
+    """A translation with brackets for the parentheses that its source was read with (see `Vocabulary.encode`)."""
+    if "[" not in source or "(" in source:
         return text
-    for known, either in (("(", "(["), (")", ")]")):
-        signs = [sign for sign in source if sign in either]
-        if text.count(known) == len(signs):
-            between = text.split(known)
-            text = "".join(chain.from_iterable(zip(between, [*signs, ""], strict=True)))
-    return text
+    if (text.count("("), text.count(")")) != (source.count("["), source.count("]")):
+        return text
+    return text.replace("(", "[").replace(")", "]")
 
 
 def ends_abbreviated(text: str) -> bool:

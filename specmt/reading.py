@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from specmt.capitals import Ordinary
 from specmt.errors import InputError, UsageError
@@ -106,6 +106,7 @@ class Reader:
         raise InputError(f"line {place}: {len(segments[0].ids)} tokens, at most {self._most} fit: {advice}")
 
 
+@lru_cache(maxsize=4)  # a line that is translated in pieces is asked for with each
 def has_no_capitals(line: str) -> bool:
     """Whether a line of some words of two letters or more has no capital letter, but for addresses and the like."""
     plain = _TAG.sub(" ", line) if "<" in line else line

@@ -29,17 +29,16 @@ _LOOK_ALIKES = {
     **dict.fromkeys("›‹‚‘´", "'"),
     **dict.fromkeys("‐‑−", "-"),
     "×": "x",
-    "[": "(",
-    "]": ")",
 }
-"""What a character is read as by a vocabulary that knows this one only: another quotation mark, hyphen or sign.
-
-Brackets come out as such: `punctuation.bracketed`.
-"""
+"""What a character is read as by a vocabulary that knows this one only: another quotation mark, hyphen or sign."""
 _BLANKS: dict[int, str] = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), " ")
 """Control characters, of which normalisation drops some, so that the words beside them become one."""
-_QUOTED = re.compile(r"(?<!\w)(?:‚([^‚‘\n]{1,1000})‘|›([^›‹\n]{1,1000})‹|,,([^,\n]{1,1000}?)(?:''|[“”]))(?!\w)")
-"""What stands between single quotation marks, of which models take the second for an apostrophe, or two commas."""
+_COMMAS = re.compile(r"(?<!\w),,([^,\n]{1,1000}?)(?:''|[“”])(?!\w)")
+_QUOTED = re.compile(r"(?<!\w)(?:‚([^‚‘\n]{1,1000})‘|›([^›‹\n]{1,1000})‹)(?!\w)")
+"""What stands between single quotation marks, of which models take the second for an apostrophe."""
+_DOUBLE = re.compile(r"[\"„“”»«]")
+_BRACKETED = re.compile(r"[^\[\]()]*(?:(?<![\w\]])\[[^\[\]()]+\](?![\w+\[(])[^\[\]()]*)+")
+"""Texts with brackets, and without parentheses, of programs and the like."""
 _GRAVE_APOSTROPHE = re.compile(r"(?<=[^\W\d_])`(?=[^\W\d_])")
 # The argument's name changed with sentencepiece 0.2.1.
 _WITH_SURFACES: Any = (
@@ -98,6 +97,7 @@ class Vocabulary:
         if found != SPECIAL_PIECES:
             raise ValueError(f"the first pieces are {' '.join(found)}, not {' '.join(SPECIAL_PIECES)}")
         known = {one: alike for one, alike in _LOOK_ALIKES.items() if not self._spells(one) and self._spells(alike)}
+        self._reads_brackets = self._spells("(") and not self._spells("[")
         self._read_as = _BLANKS | str.maketrans({"\N{SOFT HYPHEN}": "", **known})
 
     def __len__(self) -> int:
@@ -113,14 +113,19 @@ class Vocabulary:
 
         Soft hyphens, which say where a word may be broken, are no part of it. Of some characters that no piece has,
         such as `»`, it is those that look alike. Control characters are blanks, grave accents between letters are
-        apostrophes, and quotation marks are double ones.
+        apostrophes, and quotation marks are double ones; so are brackets parentheses, which `punctuation.bracketed`
+        undoes.
         """
         return list(self._processor.encode(self._read(text)))
 
     def _read(self, text: str) -> str:
         """A text as it is encoded."""
-        if "‘" in text or "‹" in text or ",," in text:
-            text = _QUOTED.sub(lambda match: f'"{match[1] or match[2] or match[3]}"', text)
+        if ("‘" in text or "‹" in text) and not _DOUBLE.search(text):
+            text = _QUOTED.sub(lambda match: f'"{match[1] or match[2]}"', text)
+        if ",," in text:
+            text = _COMMAS.sub(r'"\1"', text)
+        if "[" in text and self._reads_brackets and _BRACKETED.fullmatch(text):
+            text = text.replace("[", "(").replace("]", ")")
         if "`" in text:
             text = _GRAVE_APOSTROPHE.sub("'", text)
         return text.translate(self._read_as)

@@ -244,7 +244,11 @@ def test_lines_without_capitals_are_read_as_they_are_ordinarily_written(
 
 
 def test_what_is_no_word_begins_no_sentence(vocabulary: Vocabulary) -> None:
-    assert Nouns(vocabulary).with_capitals("@user hat die katze") == "@user hat die Katze"
+    assert Nouns(vocabulary).with_capitals("@user hat die #katze") == "@user hat die #katze"
+
+
+def test_abbreviations_get_no_capitals(vocabulary: Vocabulary) -> None:
+    assert Nouns(vocabulary).with_capitals("es sind ca. 20 bücher usw.") == "Es sind ca. 20 Bücher usw."
 
 
 def test_a_line_without_capitals_is_read_so_too_where_lines_are_not_split(

@@ -36,6 +36,7 @@ from specmt.protection.terminology import Terminology
         ("Achtzehn Uhr, null Uhr", "18 Uhr, 0 Uhr"),
         ("von neun bis siebzehn Uhr", "von 9 bis 17 Uhr"),
         ("um elf Uhr nachts", "um 11 Uhr nachts"),
+        ("um 17 uhr 30, ab 18uhr", "um 17.30 Uhr, ab 18 Uhr"),
         ("Um 18Uhr, 18:30Uhr", "Um 18 Uhr, 18:30 Uhr"),
         ("um 19h, ab 14h30, Beginn: 9 h", "um 19 Uhr, ab 14.30 Uhr, Beginn: 9 Uhr"),
         ("von 9-17Uhr, von 9.30 – 11 Uhr", "von 9 bis 17 Uhr, von 9.30 bis 11 Uhr"),

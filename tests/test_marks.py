@@ -33,7 +33,8 @@ def split(line: str, language: str = "de") -> list[str]:
         ("**Achtung", ["**Achtung"]),
         ("Akk. + Dat.", ["Akk.", "+ Dat."]),
         ("- [ ] Brot", ["- [ ]", "Brot"]),
-        ("[ ] Ja [ ] Nein", ["[ ] Ja [ ] Nein"]),
+        ("[ ] Ja [ ] Nein", ["[ ]", "Ja [ ] Nein"]),
+        ("[x] Ja", ["[x]", "Ja"]),
         ("Er rief: „Ja.“ – „Nein.“", ["Er rief: „Ja.“", "– „Nein.“"]),
         ("-", ["-"]),
         ("- -", ["- -"]),
@@ -78,6 +79,8 @@ def test_letters_and_roman_numbers_of_items_stand_alone(line: str, expected: lis
         ("Wenn a > b und 5 → 10 steigt, 3 · 4", ["Wenn a > b und 5 → 10 steigt, 3 · 4"]),
         ("„Extras > Konto“ wählen", ["„Extras > Konto“ wählen"]),
         ("a|b", ["a|b"]),
+        ("Wähle a | b.", ["Wähle a | b."]),
+        ("| a | b. |", ["|", "a", "|", "b.", "|"]),
     ],
 )
 def test_cells_and_items_of_menus_are_translated_by_themselves(line: str, expected: list[str]) -> None:
@@ -96,7 +99,8 @@ def test_it_is_so_in_every_language() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("a)", True), ("(IV)", True), ("V.", True), ("a", False), ("k.", False), ("a) b", False)]
+    ("text", "expected"),
+    [("a)", True), ("(IV)", True), ("V.", True), ("a", True), ("ab", False), ("k.", False), ("a) b", False)],
 )
 def test_what_an_item_begins_with_is_known(text: str, expected: bool) -> None:
     assert is_enumerator(text) is expected

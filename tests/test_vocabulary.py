@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import SENTENCES, VOCABULARY_SIZE, tiny_tokenizer, tiny_vocabulary
 
+from specmt import BUNDLED_MODEL
+from specmt.bundle import load_bundle
 from specmt.exporting import calibration_sources
 from specmt.vocabulary import (
     BOS_ID,
@@ -76,6 +78,7 @@ def test_what_is_unknown_is_read_as_what_looks_alike_and_is_known() -> None:
     quoted = vocabulary.encode('ein "Hund", ein')
     assert [vocabulary.encode(f"ein {way}, ein") for way in ("‚Hund‘", "›Hund‹", ",,Hund''", ",,Hund“")] == [quoted] * 4
     assert vocabulary.encode("wie geht‘s ‚ihm") == vocabulary.encode("wie geht's 'ihm")
+    assert vocabulary.encode("„‚ein‘“") == vocabulary.encode("„'ein'“"), "within others they stay"
     assert vocabulary.encode("»") != vocabulary.encode('"'), "it has a piece of its own"
     assert vocabulary.unknown_symbols("«ein‑Hund‘ 中") == [" 中"]
     assert tiny_vocabulary().unknown_symbols("ein«") == ["«"], "neither is known"
@@ -210,3 +213,18 @@ def test_of_long_sentences_calibration_reads_the_beginning() -> None:
     assert [source[-1] for source in sources] == [EOS_ID, EOS_ID]
     assert len(sources[0]) < len(vocabulary.encode(SENTENCES[0] * 400)) / 10
     assert sources[1] == [*vocabulary.encode(SENTENCES[0]), EOS_ID]
+
+
+@pytest.mark.parametrize(
+    ("text", "read_as"),
+    [
+        ("[Musik] ein [Hund]", "(Musik) ein (Hund)"),
+        ("[1]", "(1)"),
+        ("[a] und (b)", "[a] und (b)"),
+        ("x[0] [[a]] [a]+[b]", "x[0] [[a]] [a]+[b]"),
+        ("ein [Hund", "ein [Hund"),
+    ],
+)
+def test_brackets_are_read_as_parentheses_where_there_are_none(text: str, read_as: str) -> None:
+    vocabulary = load_bundle(BUNDLED_MODEL).vocabulary()
+    assert isinstance(vocabulary, Vocabulary) and vocabulary._read(text) == read_as

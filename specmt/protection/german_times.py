@@ -30,7 +30,8 @@ def _any(words: Iterable[str]) -> str:
 _HOUR = rf"(?P<hour>(?i:{_any(_UP_TO_12.split())})|1[0-2]|[1-9])(?![\w-]|[.,:]\d)"
 _PART = r"(?:abends|früh|mittags|morgens|nachmittags|nachts|vormittags|am|in der)\b"
 _OF_THE_DIAL = (
-    rf"{_HOUR}(?!\s+(?:\w+tel|Dutzend|Euro|Jahren?|Kilo|Liter|Meter|Prozent|Stunden?)\b)(?:\s+Uhr\b(?!\s+{_PART}))?"
+    rf"{_HOUR}(?!\s+(?:\w+tel|Dutzend|Euro|Jahren?|Kilo|Liter|Meter|Prozent|Stunden?)\b)"
+    rf"(?:\s+(?i:uhr)\b(?!\s+{_PART}))?"
 )
 _LEAD = (
     r"(?:^\W*|(?<![\w-])(?i:ab|bis|für|gegen|nach|seit|um|von|vor|zwischen|ist|es|sei|wars?|wird|erst|etwa|fast|genau|circa"
@@ -43,18 +44,21 @@ _HALF = re.compile(
 )
 _QUARTER = re.compile(rf"(?P<lead>{_LEAD})(?P<three>(?i:drei)\s?)?(?i:viertel)\s+{_OF_THE_DIAL}")
 
-_NO_MORE = r"(?![\w%-]|[.,:/]\d|\s?%|\s[A-ZÄÖÜ]|\. (?:Jan|Feb|Mär|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez))"
+_NO_MORE = (
+    r"(?![\w%-]|[.,:/]\d|\s?%|\s(?:[a-zäöüß]+e[nrms]?\s)?[A-ZÄÖÜ]"
+    r"|\. (?:Jan|Feb|Mär|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez))"
+)
 """Not `um 18 Uhr 30 Leute`, nor `um 18 Uhr 30. Mai`."""
-_HOUR_AND_MINUTES = re.compile(rf"(?<![\w.,:/])(2[0-4]|[01]?\d) ?Uhr ([0-5]\d){_NO_MORE}")
-_HOUR_AND_WORD = re.compile(rf"(?<![\w.,:/-])(?i:({_any(_HOURS)}|2[0-4]|[01]?\d) ?Uhr ({_any(_PAST)})){_NO_MORE}")
+_HOUR_AND_MINUTES = re.compile(rf"(?<![\w.,:/])(2[0-4]|[01]?\d) ?(?i:uhr) ([0-5]\d){_NO_MORE}")
+_HOUR_AND_WORD = re.compile(rf"(?<![\w.,:/-])(?i:({_any(_HOURS)}|2[0-4]|[01]?\d) ?(?i:uhr) ({_any(_PAST)})){_NO_MORE}")
 _WORDS = re.compile(
     rf"(?<![\w-])(?i:(?:(?P<first>{_any(_HOURS)})(?P<to> bis | und ))?"
-    rf"(?P<last>{_any(_FROM_13.split())}|null|(?:sieben|acht|neun|zehn|elf)(?= Uhr nachts)))(?= Uhr\b)"
+    rf"(?P<last>{_any(_FROM_13.split())}|null|(?:sieben|acht|neun|zehn|elf)(?= Uhr nachts)))(?= (?i:uhr)\b)"
 )
 """Hours after noon, and at night, which models say of the morning."""
-_GLUED = re.compile(rf"(?<![\w.,:/])({NUMBER})Uhr\b(?!-)")
+_GLUED = re.compile(rf"(?<![\w.,:/])({NUMBER})(?i:uhr)\b(?!-)")
 _HOURS_BY_H = re.compile(r"(?<!\w)(?P<lead>(?i:ab|beginn|gegen|um):? )(2[0-4]|[01]?\d) ?h([0-5]\d)?(?!\w)")
-_RANGE = re.compile(rf"(?<!\w)([vV]on )({NUMBER})\s?[-–—]\s?({NUMBER} Uhr\b)")
+_RANGE = re.compile(rf"(?<!\w)([vV]on )({NUMBER})\s?[-–—]\s?({NUMBER} (?i:uhr)\b)")
 
 
 def written_plainly(text: str) -> str:

@@ -78,7 +78,7 @@ _UNIT_BEHIND = re.compile(r"\s?[€%$]")
 _NAMELESS = re.compile(r"%(?:\d+\$)?s|\{\d*\}")
 _NOUN_BEHIND = re.compile(r"\s[A-ZÄÖÜ][a-zäöüß]{2}")
 """What stands behind others that do: a unit, or a noun where they do not say what they are."""
-_MAY_HAVE_TIMES = re.compile(r"Uhr\b|\dh|\d h\b|(?i:halb|viertel) ")
+_MAY_HAVE_TIMES = re.compile(r"(?i:uhr)\b|\dh|\d h\b|(?i:halb|viertel) ")
 """What stands in German lines with times that are to be written plainly."""
 _POSITIONAL = re.compile(r"%[-+#0]*\d*(?:\.\d+)?[a-zA-Z@]+(?:%%)?|\{\s?(?:[!:][^{}]*)?\}")
 """Placeholders that are told from others by their order alone."""

@@ -27,7 +27,7 @@ _PART = (
 _LATER = {"afternoon": range(1, 9), "evening": range(4, 12), "noon": range(1, 4)}
 """The hours that are later than noon, by the part of the day."""
 _BEHIND = re.compile(
-    rf"(?:\s?(?:-|–|bis|und)\s?{NUMBER})?(?:\s?(?P<hour>-?Uhr\b))?"
+    rf"(?:\s?(?:-|–|bis|und)\s?{NUMBER})?(?:\s?(?P<hour>-?(?:[Uu]hr|UHR)\b))?"
     rf"(?:\s+(?:(?i:am|heute|gestern|morgen|{DAY})\s+)?(?:(?:frühen|späten)\s+)?{_PART})?"
 )
 """What stands behind the number of hours, or of the first of two."""
@@ -41,7 +41,7 @@ _AT = re.compile(r"\b(?i:ab|gegen|um)\s+$")
 _UNTIL = re.compile(r"\s+(?:noch\s+)?bis\s+")
 _SINCE = re.compile(r"\b(?i:ab|seit|vo[mn])\s+(?:\w+\s+)?$")
 """What stands before a part of the day in which no time after `bis` is."""
-_RANGE_BEFORE = re.compile(rf"({NUMBER})(?:\s?Uhr)?\s?(?:-|–|bis|und)\s?$")
+_RANGE_BEFORE = re.compile(rf"({NUMBER})(?:\s?(?i:uhr))?\s?(?:-|–|bis|und)\s?$")
 LONGEST_BEHIND, LONGEST_BEFORE = 45, 80
 """Characters around a number that say whether it is a time, and in which part of the day."""
 _TIME = re.compile(r"(\d{1,2})(?:[.:](\d\d))?")
