@@ -11,7 +11,7 @@ from specmt.capitals import with_capitals, without_capital
 from specmt.decoding import Hypothesis, Iteration, ReplayCounts, Request, length_normalised
 from specmt.guards import LineWarning, has_letter, printable, without_repeats
 from specmt.inputs import InputLine
-from specmt.marks import is_enumerator
+from specmt.marks import is_enumerator, is_single_letter
 from specmt.punctuation import bracketed, goes_on_behind, punctuated
 from specmt.segmentation import Segment
 from specmt.vocabulary import EOS_ID, UNK_ID, AnyVocabulary
@@ -45,7 +45,7 @@ class Part:
 
 def copied(segment: Segment) -> Part:
     """A segment in which nothing can be translated; where there may have been something, it has a warning."""
-    expected = is_enumerator(segment.text) or not has_letter(segment.text)
+    expected = is_enumerator(segment.text) or is_single_letter(segment.text) or not has_letter(segment.text)
     return Part(segment, (Rendered(_as_it_is(segment), 0.0, warnings=() if expected else (LineWarning.COPIED,)),))
 
 

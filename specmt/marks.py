@@ -54,8 +54,13 @@ def cells(text: str) -> Iterator[str]:
 
 
 def is_enumerator(text: str) -> bool:
-    """Whether a text is the `a)`, `(ii)` or `I.` of an item, or one letter: copied, although there is a letter."""
-    return _ENUMERATOR.fullmatch(text) is not None or (len(text) == 1 and text.isalpha())
+    """Whether a text is the `a)`, `(ii)` or `I.` of an item and nothing else: copied, although it has a letter."""
+    return _ENUMERATOR.fullmatch(text) is not None
+
+
+def is_single_letter(text: str) -> bool:
+    """Whether a text is one letter, as cells of tables are: models make words of it."""
+    return len(text) == 1 and text.isascii() and text.isalpha()
 
 
 def unmarked(sentence: str, begins_line: bool, not_before: str) -> Iterator[str]:

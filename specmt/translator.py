@@ -17,7 +17,7 @@ from specmt.errors import InputError, UsageError
 from specmt.guards import repeats
 from specmt.inputs import InputLine, is_text
 from specmt.line_alignment import LineAligner
-from specmt.marks import is_enumerator
+from specmt.marks import is_enumerator, is_single_letter
 from specmt.plans import plan_of
 from specmt.reading import Reader, Spelling
 from specmt.segmentation import Segment, Splitting
@@ -288,7 +288,8 @@ class Translator:
         return [request for request in requests if request]
 
     def _request(self, number: int, segment: Segment, guards: bool, reproducible: bool) -> Request | None:
-        if is_enumerator(segment.text) or (guards and not self.vocabulary.has_word(segment.ids)):
+        is_copied = is_single_letter(segment.text) or not self.vocabulary.has_word(segment.ids)
+        if is_enumerator(segment.text) or (guards and is_copied):
             return None
         if self.limits.source is not None and len(segment.ids) > self.limits.source:
             return None  # one character, which cannot be split
