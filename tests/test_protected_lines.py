@@ -19,6 +19,7 @@ from specmt.guards import LineWarning
 from specmt.inputs import jsonl_parser
 from specmt.line_alignment import LineAligner
 from specmt.protection.protection import Protection
+from specmt.protection.spans import KINDS
 from specmt.segmentation import Segment, Splitting
 from specmt.settings import DecodingSettings
 from specmt.translation import Alternative, Translation
@@ -284,3 +285,16 @@ def test_pairs_name_no_word_that_the_translation_has_not() -> None:
     rendered = Rendered("ein", 0.0, kept_ids=ids)
     part = Part(Segment("ein mann", ids), (rendered,))
     assert LineAligner(Diagonal(), tiny_vocabulary(), None).parts([part], rendered) == ((0, 0), (1, 0))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        (KINDS, ["Müller's Grüße für &lt;b&gt; 5\u00a0€ &quux; &#10;"]),
+        (["number"], ["M&uuml;ller&#39;s Gr&uuml;&szlig;e f&uuml;r &lt;b&gt; 5&nbsp;&euro; &quux; &#10;"]),
+    ],
+)
+def test_entities_of_characters_are_these_but_for_markup(kinds: Sequence[str], expected: list[str]) -> None:
+    line = "M&uuml;ller&#39;s Gr&uuml;&szlig;e f&uuml;r &lt;b&gt; 5&nbsp;&euro; &quux; &#10;"
+    (one,) = translated(Protection(Words(), kinds), [line], Model(lambda text: text))
+    assert ([one.text], one.source, one.unplaced) == (expected, line, ())

@@ -311,19 +311,6 @@ def test_alternatives_that_lost_something_are_left_out() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("kinds", "expected"),
-    [
-        (KINDS, ["Müller's Grüße für &lt;b&gt; 5\u00a0€ &quux; &#10;"]),
-        (["number"], ["M&uuml;ller&#39;s Gr&uuml;&szlig;e f&uuml;r &lt;b&gt; 5&nbsp;&euro; &quux; &#10;"]),
-    ],
-)
-def test_entities_of_characters_are_these_but_for_markup(kinds: Sequence[str], expected: list[str]) -> None:
-    line = "M&uuml;ller&#39;s Gr&uuml;&szlig;e f&uuml;r &lt;b&gt; 5&nbsp;&euro; &quux; &#10;"
-    (one,) = translated(Protection(Words(), kinds), [line], Model(lambda text: text))
-    assert ([one.text], one.source, one.unplaced) == (expected, line, ())
-
-
 def test_what_is_lost_all_the_same_is_reported() -> None:
     """A term whose place is inside a longer word of the translation."""
     terms = Terminology([("da", "there")])

@@ -176,20 +176,14 @@ def translate(
       specmt translate -i input.de -o output.en --append-resume
 
       specmt translate --strategy ar --beam 5 --n-best 3 --format fairseq < input.de
-
-      specmt translate --input-format jsonl --format jsonl < in.jsonl > out.jsonl
     """
-    if alignment:  # numpy, which aligns and is imported below, keeps to one thread: more add to `--threads`
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    _keep_to_one_thread(alignment)
     from specmt.commands.translating import Required, Streams, run
     from specmt.forms import Form
-    from specmt.inputs import is_input
     from specmt.tuned import fastest
 
     streams = Streams(input_path, input_format, errors, output_path, append_resume)
-    required = Required.read(protect, terminology)
-    if output_path and terminology and is_input(output_path, terminology):
-        raise UsageError(f"--output: {output_path} is the terminology")
+    required = Required.read(protect, terminology, output_path)
     translator = load(model, engine, device, precision, threads)
     strategy = _possible(strategy, translator, model, drafts_asked(strict, draft_length, beta, tau))
     settings = settings_of(translator, strategy, draft_length, beta, tau, strict, beam, length_penalty, n_best)
@@ -198,6 +192,12 @@ def translate(
     settings = settings if draft_length else fastest(settings, translator, reproducible or streams.is_jsonl)
     form = Form(output_format, translator.vocabulary, n_best, scores, alignment)
     run(translator, translator.checked(settings), streams, required, form, batch_size, max_batch_tokens, quiet)
+
+
+def _keep_to_one_thread(alignment: bool) -> None:
+    """Where numpy is to align, which is imported later: more of its threads would add to `--threads`."""
+    if alignment:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def _possible(strategy: StrategyName, translator: Translator, model: Path, speculates: bool) -> StrategyName:

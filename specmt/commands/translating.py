@@ -62,12 +62,15 @@ class Required:
     terms: Terminology | None
 
     @classmethod
-    def read(cls, protect: str, terminology: Path | None) -> Required:
+    def read(cls, protect: str, terminology: Path | None, output: Path | None) -> Required:
         """`protect`: kinds separated by commas, or `none`.
 
         Raises:
             InputError: see `read_terminology`.
+            UsageError: the terminology is what is to be written.
         """
+        if output and terminology and is_input(output, terminology):
+            raise UsageError(f"--output: {output} is the terminology")
         kinds = [] if protect == "none" else [kind.strip() for kind in protect.split(",")]
         return cls(kinds, read_terminology(terminology) if terminology else None)
 
