@@ -36,24 +36,24 @@ from measure_tree import CORPORA, READ_TOKENS, SOURCE_TOKENS, timed
 from sweep import blocks, race, translating
 from torch import Tensor
 
-from specmt.architecture import Architecture
-from specmt.bundle import RANGES, WEIGHTS, load_bundle
-from specmt.config import load_config
+from specmt.bundles.architecture import Architecture
+from specmt.bundles.bundle import RANGES, WEIGHTS, load_bundle
+from specmt.bundles.tensors import TARGET_POSITIONS, VERIFIER_OUTPUT, ids_name
+from specmt.bundles.weights import dequantised, load_weights, read_stored, save_weights
 from specmt.corpus import evenly_spread
 from specmt.engines.base import AnyEngine
 from specmt.engines.calibration import calibrate
+from specmt.engines.exporting import calibration_sources
 from specmt.engines.native_engine import NativeEngine
 from specmt.engines.torch_engine import TorchEngine
 from specmt.engines.torch_networks import Networks
 from specmt.engines.torch_rows import TorchRows
-from specmt.exporting import calibration_sources
 from specmt.fairseq_backend import checkpoints
 from specmt.files import write_json
 from specmt.loading import load_translator
 from specmt.settings import DecodingSettings
-from specmt.tensors import TARGET_POSITIONS, VERIFIER_OUTPUT, ids_name
+from specmt.training.config import load_config
 from specmt.translator import Translator
-from specmt.weights import dequantised, load_weights, read_stored, save_weights
 
 DRAFT_LENGTHS = (4, 8)
 TIMED_LINES, ROUNDS, COST_ROUNDS = 100, 5, 20

@@ -24,19 +24,20 @@ import torch
 from measure_tree import BATCH_SIZE, accepted_of_chain, emissions, lattices, parser_of, validation_files
 from torch import Tensor
 
-from specmt.architecture import Architecture
-from specmt.bundle import load_bundle
+from specmt.arrays import IntArray
+from specmt.bundles.architecture import Architecture
+from specmt.bundles.bundle import load_bundle
+from specmt.bundles.tensors import DRAFTER_OUTPUT, ids_name
+from specmt.bundles.weights import load_weights
 from specmt.corpus import evenly_spread
-from specmt.decoding import Greedy, RequestQueue, decode
-from specmt.drafting import walk
-from specmt.engines.base import IntArray, Lattice
+from specmt.decoding.decoding import Greedy, RequestQueue, decode
+from specmt.decoding.drafting import walk
+from specmt.engines.base import Lattice
 from specmt.engines.torch_engine import TorchEngine
 from specmt.files import write_json
 from specmt.loading import load_translator
-from specmt.tensors import DRAFTER_OUTPUT, ids_name
+from specmt.text.vocabulary import EOS_ID
 from specmt.tuning import requests_of
-from specmt.vocabulary import EOS_ID
-from specmt.weights import load_weights
 
 LENGTHS = (4, 8)
 WIDTHS = (1, 2, 4, 8)

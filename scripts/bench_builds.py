@@ -17,7 +17,7 @@ import peers
 from benchmark_systems import Setup, System, start
 from benchmarking import last_cores, rotated, with_range
 
-from specmt.bundle import load_bundle
+from specmt.bundles.bundle import load_bundle
 from specmt.engines.native_library import BUILD_VARIABLE, runnable
 
 SETS = ("Multi30k test2016", "newstest2021")

@@ -16,14 +16,14 @@ import torch
 from benchmarking import ended
 
 from specmt import BUNDLED_MODEL
-from specmt.bundle import load_bundle
+from specmt.bundles.bundle import load_bundle
+from specmt.bundles.weights import load_weights
 from specmt.corpus import evenly_spread, read_lines
-from specmt.decoding import Greedy, Hypothesis, Request, RequestQueue, Speculative, Strategy, decode
-from specmt.distillation import EXTRA_TOKENS
+from specmt.decoding.decoding import Greedy, Hypothesis, Request, RequestQueue, Speculative, Strategy, decode
 from specmt.engines.torch_engine import TorchEngine
 from specmt.engines.torch_graphs import GraphedTorchEngine
-from specmt.vocabulary import EOS_ID
-from specmt.weights import load_weights
+from specmt.text.vocabulary import EOS_ID
+from specmt.training.distillation import EXTRA_TOKENS
 
 ROUNDS = 3
 STRATEGIES: dict[str, Strategy] = {

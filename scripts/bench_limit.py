@@ -27,14 +27,15 @@ import benchmarking
 import numpy as np
 from benchmarking import CORPORA, Options, Results, last_cores
 
-from specmt.drafting import draft_and_verify
-from specmt.engines.base import AnyEngine, Candidates, IntArray, Lattice, Rows, Speculation
-from specmt.evaluation import strategy_settings
+from specmt.arrays import IntArray
+from specmt.decoding.drafting import draft_and_verify
+from specmt.engines.base import AnyEngine, Candidates, Lattice, Rows, Speculation
+from specmt.evaluation.evaluation import strategy_settings
 from specmt.loading import load_translator
 from specmt.settings import DecodingSettings
+from specmt.text.vocabulary import EOS_ID, AnyVocabulary
 from specmt.translation import Translation
 from specmt.translator import Translator
-from specmt.vocabulary import EOS_ID, AnyVocabulary
 
 T = TypeVar("T")
 ROUNDS = 3

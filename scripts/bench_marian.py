@@ -29,11 +29,11 @@ from benchmarking import ROOT, last_cores, rotated, with_range
 from ctranslate2.converters.transformers import MarianMTLoader, TransformersConverter, register_loader
 from transformers import MarianConfig, MarianMTModel
 
-from specmt.bundle import load_bundle
-from specmt.conversion import Conversion, convert
-from specmt.decoding import Greedy, Request, RequestQueue, decode
+from specmt.bundles.bundle import load_bundle
+from specmt.conversion.conversion import Conversion, convert
+from specmt.decoding.decoding import Greedy, Request, RequestQueue, decode
 from specmt.loading import load_translator
-from specmt.vocabulary import EOS_ID, AnyVocabulary
+from specmt.text.vocabulary import EOS_ID, AnyVocabulary
 
 PIECES = 58100
 """As opus-mt-de-en has, padding not counted."""

@@ -28,16 +28,16 @@ from benchmark_systems import Setup, Worker
 from benchmarking import CORPORA, Options, Results, last_cores
 from numpy.typing import NDArray
 
-from specmt.architecture import Architecture
-from specmt.bundle import WEIGHTS, load_bundle
+from specmt.bundles.architecture import Architecture
+from specmt.bundles.bundle import WEIGHTS, load_bundle
+from specmt.bundles.tensors import expected_shapes, ids_name
+from specmt.bundles.weights import read_stored, save_weights, weight_bits
+from specmt.engines.exporting import write_cpu_files
 from specmt.engines.native_engine import NativeEngine, NativeRows
-from specmt.exporting import write_cpu_files
 from specmt.loading import load_translator
 from specmt.settings import DecodingSettings
-from specmt.tensors import expected_shapes, ids_name
+from specmt.text.vocabulary import EOS_ID
 from specmt.tuning import counted_emission
-from specmt.vocabulary import EOS_ID
-from specmt.weights import read_stored, save_weights, weight_bits
 
 DRAFTED = 8192
 """Pieces of 32,000 that a drafter predicts: 95 % of the corpora's English, as the bundle's 3,072 of 8,000 are."""

@@ -19,8 +19,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from specmt.arrays import IntArray
 from specmt.corpus import read_lines
-from specmt.engines.base import AnyEngine, Candidates, IntArray
+from specmt.engines.base import AnyEngine, Candidates
 from specmt.loading import load_translator
 from specmt.settings import DecodingSettings
 from specmt.translator import Translator

@@ -26,7 +26,7 @@ import peers
 from benchmark_systems import FAIRSEQ_PROGRAM
 from benchmarking import ROOT, Options, Results, last_cores, rotated
 
-from specmt.bundle import load_bundle
+from specmt.bundles.bundle import load_bundle
 
 LINE = "Ein Mann in einem blauen Hemd steht auf einer Leiter und putzt ein Fenster.\n"
 THEIR_PROGRAM = """

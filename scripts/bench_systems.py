@@ -24,7 +24,7 @@ import peers
 from benchmark_systems import Run, Setup, System, start
 from benchmarking import CORPORA, ROOT, Options, Results, last_cores, rotated
 
-from specmt.bundle import load_bundle
+from specmt.bundles.bundle import load_bundle
 from specmt.corpus import Pair, evenly_spread
 
 BATCH_SIZES = (16, 32, 64, 128)

@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NoReturn, TypeVar
 
-from specmt.bundle import MANIFEST, load_bundle
+from specmt.bundles.bundle import MANIFEST, load_bundle
 from specmt.corpus import Pair, evenly_spread, read_parallel
 from specmt.engines import native_library
 from specmt.errors import SpecmtError, TrainingError

@@ -16,13 +16,13 @@ from io import BytesIO
 from pathlib import Path
 
 from specmt import BUNDLED_MODEL
-from specmt.inputs import text_parser
 from specmt.loading import load_translator
 from specmt.protection.protection import Protection
 from specmt.protection.spans import KINDS
 from specmt.protection.terminology import read_terminology
 from specmt.settings import DecodingSettings
-from specmt.streams import LineStream
+from specmt.streams.inputs import text_parser
+from specmt.streams.streams import LineStream
 from specmt.translation import Translation
 from specmt.translator import Translator
 

@@ -41,16 +41,17 @@ from measure_tree import CORPORA, READ_TOKENS, SOURCE_TOKENS, timed
 from reference_drafter import DECODER_LAYERS, ReferenceDrafter, train_reference
 from torch import Tensor
 
-from specmt.architecture import Architecture
-from specmt.bundle import WEIGHTS, load_bundle
-from specmt.decoding import Flight, Greedy, Request, Speculative, Strategy
-from specmt.engines.base import AnyEngine, IntArray, Speculation
+from specmt.arrays import IntArray
+from specmt.bundles.architecture import Architecture
+from specmt.bundles.bundle import WEIGHTS, load_bundle
+from specmt.bundles.weights import dequantised, read_stored
+from specmt.decoding.decoding import Flight, Greedy, Request, Speculative, Strategy
+from specmt.engines.base import AnyEngine, Speculation
 from specmt.engines.torch_engine import TorchEngine
 from specmt.engines.torch_rows import TorchRows
 from specmt.fairseq_backend import binarise, checkpoints  # noqa: F401  (binarise: before fairseq)
 from specmt.files import write_json
-from specmt.vocabulary import EOS_ID
-from specmt.weights import dequantised, read_stored
+from specmt.text.vocabulary import EOS_ID
 
 from fairseq import checkpoint_utils  # isort: skip
 

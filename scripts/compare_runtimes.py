@@ -31,10 +31,10 @@ from benchmarking import BUNDLED, last_cores
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from specmt.bundle import Bundle, load_bundle
+from specmt.bundles.bundle import Bundle, load_bundle
 from specmt.engines.onnx_calls import Call
 from specmt.engines.onnx_engine import OnnxEngine
-from specmt.vocabulary import EOS_ID
+from specmt.text.vocabulary import EOS_ID
 
 Feed = dict[str, NDArray[Any]]
 VARIANTS = {"8 bits": True, "weights only": False}

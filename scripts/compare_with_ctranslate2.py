@@ -19,7 +19,7 @@ import peers
 
 from specmt.corpus import read_lines
 from specmt.fairseq_backend import checkpoints
-from specmt.vocabulary import Vocabulary
+from specmt.text.vocabulary import Vocabulary
 
 
 def main() -> int:

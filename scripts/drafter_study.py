@@ -13,11 +13,11 @@ from typing import Any
 
 from benchmarking import ROOT, stat_seconds
 
-from specmt.bundle import MANIFEST, load_bundle
-from specmt.config import Config, SampleConfig, load_config
+from specmt.bundles.bundle import MANIFEST, load_bundle
 from specmt.corpus import Pair, evenly_spread, keep_pair, read_corpus
 from specmt.fairseq_backend import binarise, checkpoints, driver
 from specmt.files import file_digest, write_json
+from specmt.training.config import Config, SampleConfig, load_config
 
 VARIANTS_FOLDER = Path(__file__).parent / "drafter_variants"
 WITHOUT_BIGRAM, OVER_TOKENS = "specmt_drafter_without_bigram", "specmt_drafter_over_tokens"

@@ -33,14 +33,14 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from scripted import DEFAULTS, SENTENCES, ScriptedEngine, by_position, tiny_vocabulary  # noqa: E402
 
-from specmt.bundle import MANIFEST, _manifest_digest  # noqa: E402
+from specmt.bundles.bundle import MANIFEST, _manifest_digest  # noqa: E402
 from specmt.choices import OutputFormat  # noqa: E402
 from specmt.files import file_digest  # noqa: E402
-from specmt.forms import Form  # noqa: E402
-from specmt.inputs import text_parser  # noqa: E402
-from specmt.segmentation import Splitting  # noqa: E402
 from specmt.settings import DecodingSettings  # noqa: E402
-from specmt.streams import LineStream  # noqa: E402
+from specmt.streams.forms import Form  # noqa: E402
+from specmt.streams.inputs import text_parser  # noqa: E402
+from specmt.streams.streams import LineStream  # noqa: E402
+from specmt.text.segmentation import Splitting  # noqa: E402
 from specmt.translation import Translation  # noqa: E402
 from specmt.translator import Translator  # noqa: E402
 

@@ -28,17 +28,18 @@ from typing import Any
 import numpy as np
 from benchmarking import BUNDLED, ROOT
 
-from specmt.bundle import Bundle, load_bundle
+from specmt.arrays import FloatArray, IntArray
+from specmt.bundles.bundle import Bundle, load_bundle
 from specmt.corpus import Pair, evenly_spread, read_corpus
-from specmt.decoding import Greedy, RequestQueue, decode
-from specmt.drafting import walk
-from specmt.engines.base import AnyEngine, FloatArray, IntArray, Lattice
+from specmt.decoding.decoding import Greedy, RequestQueue, decode
+from specmt.decoding.drafting import walk
+from specmt.engines.base import AnyEngine, Lattice
 from specmt.engines.torch_engine import TorchEngine
 from specmt.files import write_json
 from specmt.loading import load_translator
+from specmt.text.vocabulary import EOS_ID
 from specmt.translator import Translator
 from specmt.tuning import requests_of
-from specmt.vocabulary import EOS_ID
 
 CORPORA = ("multi30k.valid", "tatoeba.valid")
 NODES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24)

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from specmt.architecture import Architecture
-from specmt.bundle import TOKENIZER, Bundle, load_bundle
-from specmt.decoding import Greedy, Request, RequestQueue, decode
+from specmt.bundles.architecture import Architecture
+from specmt.bundles.bundle import TOKENIZER, Bundle, load_bundle
+from specmt.bundles.tensors import VERIFIER_OUTPUT, ids_name
+from specmt.bundles.weights import LARGEST, load_weights
+from specmt.decoding.decoding import Greedy, Request, RequestQueue, decode
 from specmt.files import atomic_path, file_digest
 from specmt.machine import cpu_model
-from specmt.tensors import VERIFIER_OUTPUT, ids_name
-from specmt.vocabulary import EOS_ID, MASK_ID, AnyVocabulary
-from specmt.weights import LARGEST, load_weights
+from specmt.text.vocabulary import EOS_ID, MASK_ID, AnyVocabulary
 
 VOCABULARY_MAP = "vmap.txt"
 """As CTranslate2 calls it."""

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from specmt.engines.base import IntArray
+from specmt.arrays import IntArray
 from specmt.engines.torch_layers import position_table
 from specmt.fairseq_backend import binarise, checkpoints  # noqa: F401  (binarise: before fairseq)
 from specmt.fairseq_backend.loss import linear_cross_entropy
-from specmt.vocabulary import EOS_ID, MASK_ID, PAD_ID
+from specmt.text.vocabulary import EOS_ID, MASK_ID, PAD_ID
 
 from fairseq.data import indexed_dataset  # isort: skip
 

@@ -26,16 +26,17 @@ import numpy as np
 from benchmarking import CORPORA, Options, Results, last_cores, rotated
 from significance import compare
 
+from specmt.arrays import IntArray
 from specmt.corpus import Pair
-from specmt.drafting import walk
-from specmt.engines.base import AnyEngine, Candidates, IntArray, Rows, Speculation
-from specmt.evaluation import Output
+from specmt.decoding.drafting import walk
+from specmt.engines.base import AnyEngine, Candidates, Rows, Speculation
+from specmt.evaluation.evaluation import Output
+from specmt.evaluation.scoring import scores
 from specmt.loading import load_translator
-from specmt.scoring import scores
 from specmt.settings import DecodingSettings
+from specmt.text.vocabulary import EOS_ID
 from specmt.translation import Translation
 from specmt.translator import Translator
-from specmt.vocabulary import EOS_ID
 
 BETAS = (1, 2, 3, 5)
 TAUS = (0.3, 1.0, 2.0, 3.0)

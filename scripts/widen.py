@@ -24,13 +24,13 @@ import numpy as np
 from benchmarking import BUNDLED, ROOT
 from numpy.typing import NDArray
 
-from specmt.architecture import Architecture
-from specmt.bundle import TOKENIZER, WEIGHTS, load_bundle, write_bundle
+from specmt.bundles.architecture import Architecture
+from specmt.bundles.bundle import TOKENIZER, WEIGHTS, load_bundle, write_bundle
+from specmt.bundles.positions import position_table
+from specmt.bundles.tensors import SOURCE_POSITIONS, TARGET_POSITIONS
+from specmt.bundles.weights import load_weights, save_weights
 from specmt.corpus import read_lines
-from specmt.exporting import calibration_sources, copy_files, write_cpu_files
-from specmt.positions import position_table
-from specmt.tensors import SOURCE_POSITIONS, TARGET_POSITIONS
-from specmt.weights import load_weights, save_weights
+from specmt.engines.exporting import calibration_sources, copy_files, write_cpu_files
 
 Weights = dict[str, NDArray[Any]]
 _DECODER = "verifier.decoder.layers."

@@ -35,7 +35,7 @@ from benchmarking import (
     with_range,
 )
 
-from specmt.bundle import MANIFEST
+from specmt.bundles.bundle import MANIFEST
 from specmt.files import atomic_path
 
 PEER = "CTranslate2 int8 greedy"

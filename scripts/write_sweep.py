@@ -17,8 +17,8 @@ from benchmarking import CORPORA, with_range
 from sweep import BATCH_SIZES, BETAS, TAUS
 from write_benchmarks import machine, parsed_options, substituted, table, write
 
+from specmt.evaluation.plotting import STYLE
 from specmt.files import atomic_path
-from specmt.plotting import STYLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

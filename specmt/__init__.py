@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from specmt.errors import SpecmtError
-    from specmt.inputs import InputLine
     from specmt.loading import load_translator
     from specmt.protection.protection import Protection
     from specmt.protection.terminology import Terminology
     from specmt.settings import DecodingSettings
+    from specmt.streams.inputs import InputLine
 
 __all__ = [
     "BUNDLED_MODEL",
@@ -34,7 +34,7 @@ BUNDLED_MODEL = Path(__file__).parent / "models" / "de-en"
 
 _MODULES = {
     "DecodingSettings": "settings",
-    "InputLine": "inputs",
+    "InputLine": "streams.inputs",
     "Protection": "protection.protection",
     "SpecmtError": "errors",
     "Terminology": "protection.terminology",

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from specmt.decoding import Request
+from specmt.decoding.decoding import Request
 from specmt.errors import SpecmtError
-from specmt.streams import LineStream
+from specmt.streams.streams import LineStream
 
 T = TypeVar("T")
 

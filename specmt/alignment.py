@@ -16,11 +16,12 @@ from functools import cached_property
 
 import numpy as np
 
-from specmt.architecture import Architecture
-from specmt.engines.base import Attending, FloatArray, IntArray
-from specmt.positions import position_table
-from specmt.tensors import SOURCE_POSITIONS, TARGET_POSITIONS
-from specmt.vocabulary import EOS_ID, Vocabulary
+from specmt.arrays import FloatArray, IntArray
+from specmt.bundles.architecture import Architecture
+from specmt.bundles.positions import position_table
+from specmt.bundles.tensors import SOURCE_POSITIONS, TARGET_POSITIONS
+from specmt.engines.base import Attending
+from specmt.text.vocabulary import EOS_ID, Vocabulary
 
 _EPSILON = np.float32(1e-5)
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TypeAlias
 
-from specmt.capitals import with_capitals, without_capital
-from specmt.decoding import Hypothesis, Iteration, ReplayCounts, Request, length_normalised
-from specmt.guards import LineWarning, has_letter, printable, without_repeats
-from specmt.inputs import InputLine
-from specmt.marks import is_enumerator, is_single_letter
-from specmt.punctuation import bracketed, goes_on_behind, punctuated
-from specmt.segmentation import Segment
-from specmt.vocabulary import EOS_ID, UNK_ID, AnyVocabulary
+from specmt.decoding.decoding import Hypothesis, Iteration, ReplayCounts, Request, length_normalised
+from specmt.streams.inputs import InputLine
+from specmt.text.capitals import with_capitals, without_capital
+from specmt.text.guards import LineWarning, has_letter, printable, without_repeats
+from specmt.text.marks import is_enumerator, is_single_letter
+from specmt.text.punctuation import bracketed, goes_on_behind, punctuated
+from specmt.text.segmentation import Segment
+from specmt.text.vocabulary import EOS_ID, UNK_ID, AnyVocabulary
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from specmt import __version__, standard_streams
+from specmt import __version__
 from specmt.errors import SpecmtError, UsageError, reason
+from specmt.streams import standard_streams
 
 if TYPE_CHECKING:
     from typer._click import Command, Context

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from specmt.errors import InputError, reason
-from specmt.inputs import decode_line
+from specmt.streams.inputs import decode_line
 
 T = TypeVar("T")
 

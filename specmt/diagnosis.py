@@ -133,7 +133,7 @@ def _trouble(package: str, installed: str | None) -> str | None:
 
 def _engine(model: Path) -> tuple[str, str]:
     try:
-        from specmt.bundle import load_bundle
+        from specmt.bundles.bundle import load_bundle
         from specmt.loading import engine_for
 
         return engine_for(load_bundle(model))
@@ -179,7 +179,7 @@ def _self_test(model: Path) -> SelfTest:
 
 def _sentences(translator: Translator) -> Sequence[str]:
     """German ones for a model that reads German, else random pieces of the source's vocabulary."""
-    from specmt.vocabulary import UNK_ID
+    from specmt.text.vocabulary import UNK_ID
 
     if translator.splitting is not None and translator.splitting.language == "de":
         return _GERMAN

@@ -11,12 +11,12 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.rule import Rule
 from rich.text import Text
 
-from specmt.decoding import Iteration
-from specmt.guards import printable
+from specmt.decoding.decoding import Iteration
+from specmt.decoding.verification import BLANK_ID
 from specmt.settings import DecodingSettings
+from specmt.text.guards import printable
+from specmt.text.vocabulary import EOS_ID, MASK_PIECE, AnyVocabulary
 from specmt.translation import Translation
-from specmt.verification import BLANK_ID
-from specmt.vocabulary import EOS_ID, MASK_PIECE, AnyVocabulary
 
 BLANK_PIECE = "[BLANK]"
 

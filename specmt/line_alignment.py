@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specmt.assembly import Part, Rendered, word_places
-from specmt.segmentation import Segmenter, whole
-from specmt.vocabulary import Vocabulary
+from specmt.text.segmentation import Segmenter, whole
+from specmt.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from specmt.alignment import Aligner, Pairs

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmt import BUNDLED_MODEL
-from specmt.bundle import Bundle, opened_bundle
+from specmt.bundles.bundle import Bundle, opened_bundle
 from specmt.engines import native_library
 from specmt.engines.base import AnyEngine
 from specmt.engines.names import EngineName, Precision
 from specmt.errors import EngineError, UsageError
-from specmt.segmentation import Splitting
-from specmt.sentences import usual_code
+from specmt.text.segmentation import Splitting
+from specmt.text.sentences import usual_code
 from specmt.translator import Limits, Translator
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _load(bundle: Bundle, device: str, precision: str, threads: int, engine: str
 
 def _aligner(bundle: Bundle, engine: AnyEngine) -> Aligner:
     from specmt.alignment import Aligner, can_align
-    from specmt.weights import load_weights
+    from specmt.bundles.weights import load_weights
 
     if not bundle.has_own_tokenizer or not can_align(bundle.architecture):
         raise UsageError(f"--alignment: {bundle.path} is a converted model; only pairs that specmt trained are aligned")
@@ -130,9 +130,9 @@ def _torch_engine(bundle: Bundle, device: str, precision: str, threads: int) -> 
         import torch
     except ImportError:
         raise EngineError("the torch engine needs torch: in the clone, pip install '.[gpu]'") from None
+    from specmt.bundles.weights import load_weights
     from specmt.engines.torch_engine import TorchEngine
     from specmt.engines.torch_graphs import GraphedTorchEngine
-    from specmt.weights import load_weights
 
     torch.set_num_threads(threads)
     weights = {name: torch.from_numpy(array) for name, array in load_weights(bundle).items()}

@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 
-from specmt.capitals import Ordinary
 from specmt.errors import InputError, UsageError
-from specmt.inputs import InputLine
-from specmt.segmentation import Segment, Segmenter, Splitting, whole
 from specmt.settings import DecodingSettings
-from specmt.vocabulary import AnyVocabulary, Vocabulary
+from specmt.streams.inputs import InputLine
+from specmt.text.capitals import Ordinary
+from specmt.text.segmentation import Segment, Segmenter, Splitting, whole
+from specmt.text.vocabulary import AnyVocabulary, Vocabulary
 
 _WORD = re.compile(r"[^\W\d_]+(?:[-'’][^\W\d_]+)*")
 _FEWEST_WORDS = 3
@@ -37,7 +37,7 @@ class Spelling:
 
     @cached_property
     def _without_capitals(self) -> Ordinary:
-        from specmt.nouns import Nouns  # whose patterns take longer to make than a sentence takes to be translated
+        from specmt.text.nouns import Nouns  # whose patterns take longer to make than a sentence takes to be translated
 
         return Ordinary(self._language, self._vocabulary, Nouns(self._vocabulary))
 

@@ -10,12 +10,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from specmt.decoding import Iteration, ReplayCounts
+from specmt.decoding.decoding import Iteration, ReplayCounts
 from specmt.explanation import Title, last_pieces, pieces
-from specmt.guards import printable
 from specmt.settings import DecodingSettings
+from specmt.text.guards import printable
+from specmt.text.vocabulary import AnyVocabulary
 from specmt.translation import Translation
-from specmt.vocabulary import AnyVocabulary
 
 
 @dataclass(frozen=True)

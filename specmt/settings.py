@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from specmt.bundle import MOST_LENGTH_PENALTY, MOST_TAU, DecodingDefaults
+from specmt.bundles.bundle import MOST_LENGTH_PENALTY, MOST_TAU, DecodingDefaults
 from specmt.engines.base import AnyEngine
 from specmt.errors import UsageError
 

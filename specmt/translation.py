@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from specmt.decoding import Iteration, ReplayCounts
-from specmt.guards import LineWarning
+from specmt.decoding.decoding import Iteration, ReplayCounts
+from specmt.text.guards import LineWarning
 
 if TYPE_CHECKING:
     from specmt.alignment import Pairs

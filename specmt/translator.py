@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING
 
 from specmt.admission import Admission, Gate
 from specmt.assembly import Board, Line, Part, translated
-from specmt.bundle import DecodingDefaults
-from specmt.decoding import Hypothesis, Plan, ReplayCounts, Request, RequestQueue, Waiting, decode
+from specmt.bundles.bundle import DecodingDefaults
+from specmt.decoding.decoding import Hypothesis, Plan, ReplayCounts, Request, RequestQueue, Waiting, decode
+from specmt.decoding.plans import plan_of
 from specmt.engines.base import AnyEngine
 from specmt.errors import InputError, UsageError
-from specmt.guards import repeats
-from specmt.inputs import InputLine, is_text
 from specmt.line_alignment import LineAligner
-from specmt.marks import is_enumerator, is_single_letter
-from specmt.plans import plan_of
 from specmt.reading import Reader, Spelling
-from specmt.segmentation import Segment, Splitting
 from specmt.settings import BATCH_SIZE, DecodingSettings
-from specmt.streams import LineStream
+from specmt.streams.inputs import InputLine, is_text
+from specmt.streams.streams import LineStream
+from specmt.text.guards import repeats
+from specmt.text.marks import is_enumerator, is_single_letter
+from specmt.text.segmentation import Segment, Splitting
+from specmt.text.vocabulary import EOS_ID, AnyVocabulary, Vocabulary
 from specmt.translation import Alternative, Translation
 from specmt.tuned import default_settings
-from specmt.vocabulary import EOS_ID, AnyVocabulary, Vocabulary
 from specmt.workers import Result, run_in_parallel, run_in_threads
 from specmt.wrapping import Wrapper, Wrapping
 
@@ -245,7 +245,7 @@ class Translator:
         self, waiting: Waiting, plan: Plan, settings: DecodingSettings, batch_size: int
     ) -> Iterator[list[Hypothesis]]:
         if settings.strategy == "ar" and settings.beam > 1:
-            from specmt.beam import beam_search
+            from specmt.decoding.beam import beam_search
 
             while batch := waiting.take(batch_size, wait=True):
                 yield from beam_search(self.engine, batch, settings.beam, settings.length_penalty)

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from specmt.corpus import evenly_spread, read_lines
-from specmt.decoding import Flight, Greedy, Iteration, Request, Speculative, Strategy
+from specmt.decoding.decoding import Flight, Greedy, Iteration, Request, Speculative, Strategy
 from specmt.engines.base import AnyEngine
 from specmt.errors import InputError
+from specmt.text.vocabulary import EOS_ID, MASK_ID
 from specmt.translator import Translator
-from specmt.vocabulary import EOS_ID, MASK_ID
 
 TIMED_SENTENCES = 24
 """Sentences whose iterations are timed, at most."""

@@ -6,11 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from specmt.inputs import InputLine
+from specmt.streams.inputs import InputLine
 from specmt.translation import Translation
-
-CARRIER_NAMES = ("Tom", "Mary", "John", "Berlin", "Boston", "Paris", "Obama", "Peter", "Japan", "London")
-"""Carriers of spans and terms, the best first; see docs/protection.md for how they were found."""
 
 Run = Callable[[Iterable[Sequence["str | InputLine"]]], Iterator[Translation]]
 """Translates chunks of lines, one translation a line, in order."""

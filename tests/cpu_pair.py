@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specmt.architecture import Architecture
-from specmt.bundle import WEIGHTS
-from specmt.decoding import Request, Strategy, decode
+from specmt.bundles.architecture import Architecture
+from specmt.bundles.bundle import WEIGHTS
+from specmt.bundles.tensors import expected_shapes, ids_name
+from specmt.bundles.weights import save_weights
+from specmt.decoding.decoding import Request, Strategy, decode
 from specmt.engines.base import AnyEngine, Rows, step
-from specmt.exporting import write_cpu_files
-from specmt.tensors import expected_shapes, ids_name
-from specmt.vocabulary import EOS_ID
-from specmt.weights import save_weights
+from specmt.engines.exporting import write_cpu_files
+from specmt.text.vocabulary import EOS_ID
 
 ARCHITECTURE = Architecture(
     vocabulary_size=160,

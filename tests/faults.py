@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from specmt.engines.base import AnyEngine, Candidates, FloatArray, IntArray, Lattice, Rows, Run, Size
+from specmt.arrays import FloatArray, IntArray
+from specmt.engines.base import AnyEngine, Candidates, Lattice, Rows, Run, Size
 from specmt.engines.torch_rows import TorchRows
-from specmt.vocabulary import EOS_ID
+from specmt.text.vocabulary import EOS_ID
 
 
 class FaultyEngine:

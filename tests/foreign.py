@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from scripted import beams
 from torch import Tensor
 
-from specmt.conversion import Conversion, convert
-from specmt.decoding import Greedy, Request, RequestQueue, decode
+from specmt.bundles.weights import quantise
+from specmt.conversion.conversion import Conversion, convert
+from specmt.decoding.decoding import Greedy, Request, RequestQueue, decode
 from specmt.engines.base import AnyEngine
 from specmt.loading import load_translator
-from specmt.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from specmt.weights import quantise
+from specmt.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 if find_spec("fairseq"):
     from specmt.fairseq_backend import compat  # noqa: F401  (before fairseq)

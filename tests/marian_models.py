@@ -14,8 +14,8 @@ import torch
 from foreign import rounded
 from numpy.typing import NDArray
 
-from specmt.conversion import Conversion, convert
-from specmt.vocabulary import EOS_ID, PAD_ID, UNK_ID
+from specmt.conversion.conversion import Conversion, convert
+from specmt.text.vocabulary import EOS_ID, PAD_ID, UNK_ID
 
 ROOT = Path(__file__).parent.parent
 SMOKE = ROOT / "data" / "smoke"

@@ -11,9 +11,9 @@ import torch
 from scripted import VOCABULARY_SIZE, tiny_tokenizer
 from torch import Tensor
 
-from specmt.architecture import Architecture
-from specmt.bundle import RANGES, TOKENIZER, WEIGHTS, DecodingDefaults, write_bundle
-from specmt.tensors import (
+from specmt.bundles.architecture import Architecture
+from specmt.bundles.bundle import RANGES, TOKENIZER, WEIGHTS, DecodingDefaults, write_bundle
+from specmt.bundles.tensors import (
     DRAFTER_OUTPUT,
     SOURCE_POSITIONS,
     TARGET_POSITIONS,
@@ -21,8 +21,8 @@ from specmt.tensors import (
     expected_shapes,
     ids_name,
 )
-from specmt.vocabulary import BOS_ID, EOS_ID, MASK_ID, PAD_ID, UNK_ID
-from specmt.weights import save_weights
+from specmt.bundles.weights import save_weights
+from specmt.text.vocabulary import BOS_ID, EOS_ID, MASK_ID, PAD_ID, UNK_ID
 
 # Networks this small gain nothing from a second core, and lose much where another program uses it.
 torch.set_num_threads(1)

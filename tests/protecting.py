@@ -6,12 +6,13 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from specmt.inputs import InputLine, LineParser, text_parser
 from specmt.protection.carriers import NUMBERS
 from specmt.protection.protection import Protection
-from specmt.streams import LineStream
+from specmt.streams.inputs import InputLine, LineParser, text_parser
+from specmt.streams.streams import LineStream
+from specmt.text.sentences import CARRIER_NAMES
 from specmt.translation import Translation
-from specmt.wrapping import CARRIER_NAMES, Run, Wrapping
+from specmt.wrapping import Run, Wrapping
 
 
 class Words:

@@ -14,12 +14,13 @@ from functools import cache
 
 import numpy as np
 
-from specmt.beam import beam_search
-from specmt.bundle import DecodingDefaults
-from specmt.decoding import Hypothesis, Plan, Request, Strategy, decode
-from specmt.engines.base import AnyEngine, Candidates, FloatArray, IntArray, Lattice, Size
+from specmt.arrays import FloatArray, IntArray
+from specmt.bundles.bundle import DecodingDefaults
+from specmt.decoding.beam import beam_search
+from specmt.decoding.decoding import Hypothesis, Plan, Request, Strategy, decode
+from specmt.engines.base import AnyEngine, Candidates, Lattice, Size
+from specmt.text.vocabulary import EOS_ID, MASK_ID, Vocabulary, train_vocabulary
 from specmt.translator import Translator
-from specmt.vocabulary import EOS_ID, MASK_ID, Vocabulary, train_vocabulary
 
 FIRST_PIECE_ID = MASK_ID + 1
 VOCABULARY_SIZE = 96

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmt import BUNDLED_MODEL
-from specmt.abbreviations import written_out
-from specmt.capitals import Ordinary, with_capitals
 from specmt.loading import load_translator
-from specmt.segmentation import whole
-from specmt.sentences import sentences_of
+from specmt.text.abbreviations import written_out
+from specmt.text.capitals import Ordinary, with_capitals
+from specmt.text.segmentation import whole
+from specmt.text.sentences import sentences_of
+from specmt.text.vocabulary import Vocabulary
 from specmt.translator import Translator
-from specmt.vocabulary import Vocabulary
 
 
 @pytest.fixture(scope="module")

@@ -22,12 +22,12 @@ from measure_tree import (
     time_table,
 )
 
-from specmt.architecture import Architecture
-from specmt.drafting import walk
+from specmt.bundles.architecture import Architecture
+from specmt.decoding.drafting import walk
 from specmt.engines.base import Lattice
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import ConfigError
-from specmt.vocabulary import EOS_ID, MASK_ID, PAD_ID
+from specmt.text.vocabulary import EOS_ID, MASK_ID, PAD_ID
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 

@@ -27,13 +27,14 @@ from scripted import (
 from threads import left_running
 
 from specmt.admission import Admission, Gate
-from specmt.decoding import Request
-from specmt.engines.base import Candidates, IntArray
+from specmt.arrays import IntArray
+from specmt.decoding.decoding import Request
+from specmt.engines.base import Candidates
 from specmt.errors import InputError
-from specmt.inputs import InputLine, text_parser
-from specmt.segmentation import Splitting
 from specmt.settings import DecodingSettings
-from specmt.streams import LineStream
+from specmt.streams.inputs import InputLine, text_parser
+from specmt.streams.streams import LineStream
+from specmt.text.segmentation import Splitting
 from specmt.translation import Translation
 from specmt.translator import Translator
 

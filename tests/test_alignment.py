@@ -12,10 +12,10 @@ from scripted import DEFAULTS, SENTENCES, ScriptedEngine, tiny_vocabulary
 
 from specmt.alignment import Aligner, _word_of_each
 from specmt.errors import UsageError
-from specmt.segmentation import Splitting
 from specmt.settings import DecodingSettings
+from specmt.text.segmentation import Splitting
+from specmt.text.vocabulary import EOS_ID
 from specmt.translator import Translator
-from specmt.vocabulary import EOS_ID
 
 DEEP = replace(TINY, encoder_layers=2, decoder_layers=3)
 SETTINGS = replace(DecodingSettings.from_defaults(DEFAULTS), align=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from specmt.assembly import Part, Rendered, join
-from specmt.punctuation import bracketed, punctuated
-from specmt.segmentation import Segment
+from specmt.text.punctuation import bracketed, punctuated
+from specmt.text.segmentation import Segment
 
 
 def joined(*parts: tuple[str, str, str]) -> str:

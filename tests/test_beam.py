@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import FIRST_PIECE_ID, ScriptedEngine, TableEngine, beams, decoded
 
-from specmt.beam import beam_search
-from specmt.decoding import Greedy, Hypothesis, Iteration, Request, length_normalised
-from specmt.engines.base import FloatArray
-from specmt.vocabulary import EOS_ID
+from specmt.arrays import FloatArray
+from specmt.decoding.beam import beam_search
+from specmt.decoding.decoding import Greedy, Hypothesis, Iteration, Request, length_normalised
+from specmt.text.vocabulary import EOS_ID
 
 A, B, C = range(FIRST_PIECE_ID, FIRST_PIECE_ID + 3)
 Scored = tuple[list[int], float]

@@ -14,7 +14,7 @@ from pairs import BUNDLE_FILES, DEFAULTS, TINY, random_weights, write_tiny_bundl
 from safetensors.torch import load, save
 from torch import Tensor
 
-from specmt.bundle import load_bundle
+from specmt.bundles.bundle import load_bundle
 from specmt.errors import BundleError
 from specmt.loading import load_translator
 from specmt.translator import Translator

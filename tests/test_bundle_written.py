@@ -14,13 +14,13 @@ from pairs import BUNDLE_FILES, DEFAULTS, TINY, random_weights, write_tiny_bundl
 from scripted import SENTENCES, tiny_tokenizer, tiny_vocabulary
 from torch import Tensor
 
-from specmt.bundle import RANGES, Bundle, load_bundle, write_bundle
+from specmt.bundles.bundle import RANGES, Bundle, load_bundle, write_bundle
+from specmt.bundles.weights import load_weights
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import InputError
 from specmt.loading import load_translator
 from specmt.settings import DecodingSettings
 from specmt.translator import Translator
-from specmt.weights import load_weights
 
 
 def test_a_bundle_comes_back_as_it_was_written(pristine: Path) -> None:

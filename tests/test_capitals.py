@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmt import BUNDLED_MODEL
-from specmt.capitals import Ordinary, with_capitals, without_capital
 from specmt.loading import load_translator
-from specmt.nouns import Nouns
 from specmt.protection.protection import Protection
 from specmt.reading import has_no_capitals
-from specmt.segmentation import Segment, whole
 from specmt.settings import DecodingSettings
+from specmt.text.capitals import Ordinary, with_capitals, without_capital
+from specmt.text.nouns import Nouns
+from specmt.text.segmentation import Segment, whole
+from specmt.text.vocabulary import Vocabulary
 from specmt.translator import Translator
-from specmt.vocabulary import Vocabulary
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from specmt.config import CorpusConfig, load_config
 from specmt.errors import ConfigError
-from specmt.plain_yaml import parse_yaml
+from specmt.training.config import CorpusConfig, load_config
+from specmt.training.plain_yaml import parse_yaml
 
 SHIPPED = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
 

@@ -32,14 +32,14 @@ from scripted import tiny_tokenizer, tiny_vocabulary
 from torch import Tensor
 from typer.testing import CliRunner
 
-from specmt.bundle import GRAPHS, TOKENIZER, load_bundle
+from specmt.bundles.bundle import GRAPHS, TOKENIZER, load_bundle
 from specmt.cli import app
-from specmt.conversion import Conversion, convert
+from specmt.conversion.conversion import Conversion, convert
 from specmt.engines.base import step
 from specmt.errors import BundleError, EngineError, InputError, SpecmtError, UsageError
 from specmt.loading import load_translator
 from specmt.settings import DecodingSettings
-from specmt.vocabulary import EOS_ID, MASK_ID, Vocabulary
+from specmt.text.vocabulary import EOS_ID, MASK_ID, Vocabulary
 
 pytestmark = [
     pytest.mark.skipif(find_spec("fairseq") is None, reason="needs fairseq"),

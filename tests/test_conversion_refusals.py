@@ -22,12 +22,12 @@ from scripted import tiny_tokenizer, tiny_vocabulary
 from torch import Tensor
 from typer.testing import CliRunner
 
-from specmt.bundle import check_destination, load_bundle
+from specmt.bundles.bundle import check_destination, load_bundle
+from specmt.bundles.weights import is_read_in_each_pass
 from specmt.cli import app
-from specmt.conversion import Conversion, convert
-from specmt.dictionaries import Dictionary
+from specmt.conversion.conversion import Conversion, convert
 from specmt.errors import InputError, UsageError
-from specmt.weights import is_read_in_each_pass
+from specmt.text.dictionaries import Dictionary
 
 pytestmark = [
     pytest.mark.skipif(find_spec("fairseq") is None, reason="needs fairseq"),

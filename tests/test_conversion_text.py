@@ -14,12 +14,12 @@ import pytest
 from foreign import LINES, Foreign, learned_merges
 from scripted import tiny_tokenizer
 
-from specmt import dictionaries
-from specmt.bundle import load_bundle
-from specmt.conversion import Conversion, convert
-from specmt.dictionaries import Dictionary, FairseqVocabulary, Segmentation
+from specmt.bundles.bundle import load_bundle
+from specmt.conversion.conversion import Conversion, convert
 from specmt.errors import EngineError, InputError
-from specmt.vocabulary import EOS_ID
+from specmt.text import dictionaries
+from specmt.text.dictionaries import Dictionary, FairseqVocabulary, Segmentation
+from specmt.text.vocabulary import EOS_ID
 
 pytestmark = [
     pytest.mark.skipif(find_spec("fairseq") is None, reason="needs fairseq"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from specmt.corpus import Pair, keep_pair, read_corpus, read_lines, read_parallel, read_tsv
 from specmt.errors import InputError
-from specmt.inputs import decode_line
+from specmt.streams.inputs import decode_line
 
 
 @pytest.fixture

@@ -17,21 +17,22 @@ from numpy.typing import NDArray
 from processors import skip_where_onnx_saturates
 
 from specmt.alignment import Aligner
-from specmt.architecture import Architecture
-from specmt.bundle import GRAPHS
-from specmt.decoding import Greedy, Speculative
-from specmt.drafting import draft_and_verify, walk
+from specmt.arrays import FloatArray, IntArray
+from specmt.bundles.architecture import Architecture
+from specmt.bundles.bundle import GRAPHS
+from specmt.bundles.positions import position_table
+from specmt.bundles.tensors import SOURCE_POSITIONS, TARGET_POSITIONS
+from specmt.bundles.weights import dequantised, read_stored, save_weights
+from specmt.decoding.decoding import Greedy, Speculative
+from specmt.decoding.drafting import draft_and_verify, walk
 from specmt.engines import onnx_engine
-from specmt.engines.base import AnyEngine, FloatArray, IntArray, Rows, step
+from specmt.engines.base import AnyEngine, Rows, step
+from specmt.engines.exporting import write_cpu_files
 from specmt.engines.native_engine import NativeEngine
 from specmt.engines.onnx_engine import OnnxEngine, _Tables
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import BundleError, EngineError
-from specmt.exporting import write_cpu_files
-from specmt.positions import position_table
-from specmt.tensors import SOURCE_POSITIONS, TARGET_POSITIONS
-from specmt.vocabulary import EOS_ID
-from specmt.weights import dequantised, read_stored, save_weights
+from specmt.text.vocabulary import EOS_ID
 
 TOLERANCE = 0.2
 """Nats between the engines' log-probabilities, for random weights; trained ones are closer."""
@@ -345,7 +346,7 @@ import sys
 import threading
 import numpy
 from pathlib import Path
-from specmt.architecture import Architecture
+from specmt.bundles.architecture import Architecture
 from specmt.engines.{module} import {name}
 engine = {name}({ARCHITECTURE!r}, Path({str(folder)!r}))
 engine.draft_and_verify(engine.encode([[9, 8, 2]]), numpy.array([2]), 3, 1)

@@ -19,10 +19,10 @@ from scripted import (
     right_before,
 )
 
-from specmt.decoding import Greedy, Hypothesis, Iteration, Plan, Request, Speculative, Strategy
-from specmt.replay import FixedSpeculative
-from specmt.verification import BLANK_ID
-from specmt.vocabulary import EOS_ID
+from specmt.decoding.decoding import Greedy, Hypothesis, Iteration, Plan, Request, Speculative, Strategy
+from specmt.decoding.replay import FixedSpeculative
+from specmt.decoding.verification import BLANK_ID
+from specmt.text.vocabulary import EOS_ID
 
 UNLIMITED = 1000
 RULES = {

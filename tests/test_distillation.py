@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from scripted import FIRST_PIECE_ID, ScriptedEngine, source_length
 
-from specmt import distillation
-from specmt.beam import beam_search
-from specmt.decoding import Hypothesis, Request
-from specmt.distillation import Decoding, Ids, common_ends, nearest, translate_in_shards
+from specmt.decoding.beam import beam_search
+from specmt.decoding.decoding import Hypothesis, Request
 from specmt.errors import TrainingError
-from specmt.vocabulary import EOS_ID
+from specmt.text.vocabulary import EOS_ID
+from specmt.training import distillation
+from specmt.training.distillation import Decoding, Ids, common_ends, nearest, translate_in_shards
 
 A, B, C, D, E = range(FIRST_PIECE_ID, FIRST_PIECE_ID + 5)
 PAIRS: list[tuple[Ids, Ids]] = [([A, B, C], [D, E]), ([B], [A]), ([C, C, A, D], [B]), ([E], [E, E])]

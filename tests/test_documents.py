@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from specmt.config import load_config
+from specmt.training.config import load_config
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])

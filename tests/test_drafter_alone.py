@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from commands import ROOT, SMOKE, kill_at, one_line, specmt, tried
 
-from specmt.bundle import TOKENIZER, load_bundle, write_bundle
-from specmt.config import load_config
-from specmt.drafter_training import DrafterPipeline
-from specmt.exporting import copy_files
-from specmt.pipeline import Reporter
-from specmt.weights import read_stored
+from specmt.bundles.bundle import TOKENIZER, load_bundle, write_bundle
+from specmt.bundles.weights import read_stored
+from specmt.engines.exporting import copy_files
+from specmt.training.config import load_config
+from specmt.training.drafter_training import DrafterPipeline
+from specmt.training.pipeline import Reporter
 
 
 @pytest.fixture(scope="session")

@@ -18,18 +18,18 @@ from rich.console import Console
 from torch.nn import functional
 from torch_pair import drafted
 
-from specmt import progress
-from specmt.architecture import Architecture
-from specmt.config import OptimizerConfig, load_config
+from specmt.bundles.architecture import Architecture
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import TrainingError
 from specmt.fairseq_backend import checkpoints, drafter, driver
 from specmt.fairseq_backend.frozen import FrozenTransformer
 from specmt.fairseq_backend.loss import CHUNK_POSITIONS, linear_cross_entropy
 from specmt.files import write_json
-from specmt.pipeline import Reporter
-from specmt.training import PairPipeline
-from specmt.vocabulary import EOS_ID, PAD_ID
+from specmt.text.vocabulary import EOS_ID, PAD_ID
+from specmt.training import progress
+from specmt.training.config import OptimizerConfig, load_config
+from specmt.training.pipeline import Reporter
+from specmt.training.training import PairPipeline
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 

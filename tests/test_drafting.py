@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmt.drafting import walk
+from specmt.decoding.drafting import walk
 from specmt.engines.base import Lattice
 
 

@@ -15,15 +15,15 @@ from commands import ROOT, SMOKE, kill_at, one_line, specmt, tried
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from specmt.bundle import TOKENIZER, load_bundle
-from specmt.config import load_config
-from specmt.earlier import Earlier
+from specmt.bundles.bundle import TOKENIZER, load_bundle
+from specmt.bundles.weights import is_read_in_each_pass
 from specmt.errors import TrainingError
 from specmt.fairseq_backend.checkpoints import last_checkpoints, load, save
 from specmt.fairseq_backend.drafter import DraftingConfig, DraftingTask
 from specmt.fairseq_backend.frozen import load_frozen
-from specmt.vocabulary import add_characters
-from specmt.weights import is_read_in_each_pass
+from specmt.text.vocabulary import add_characters
+from specmt.training.config import load_config
+from specmt.training.earlier import Earlier
 
 STAGES = ("tokenizer", "binarise", "verifier", "refine", "distil", "drafter", "export", "evaluate")
 

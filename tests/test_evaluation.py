@@ -24,9 +24,9 @@ from scripted import (
 )
 
 from specmt.errors import InputError, UsageError
-from specmt.evaluation import Output, StrategyResult, evaluate, strategy_settings
-from specmt.segmentation import Splitting
+from specmt.evaluation.evaluation import Output, StrategyResult, evaluate, strategy_settings
 from specmt.settings import DecodingSettings
+from specmt.text.segmentation import Splitting
 from specmt.translator import Translator
 
 SPEC = DecodingSettings.from_defaults(DEFAULTS)

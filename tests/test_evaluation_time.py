@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from scripted import SENTENCES, ScriptedEngine, ScriptedRows, scripted_translator, tiny_vocabulary
 
-from specmt import evaluation
-from specmt.engines.base import Candidates, IntArray, Lattice
-from specmt.evaluation import Evaluation, Latency, evaluate
+from specmt.arrays import IntArray
+from specmt.engines.base import Candidates, Lattice
+from specmt.evaluation import evaluation
+from specmt.evaluation.evaluation import Evaluation, Latency, evaluate
 
 
 @dataclass

@@ -19,10 +19,10 @@ from scripted import (
     tiny_vocabulary,
 )
 
-from specmt.bundle import DecodingDefaults
+from specmt.bundles.bundle import DecodingDefaults
 from specmt.explanation import Candidate, Emitted, Explanation, Step, explain, render
 from specmt.settings import DecodingSettings
-from specmt.vocabulary import EOS_ID
+from specmt.text.vocabulary import EOS_ID
 
 STRICT = replace(DecodingSettings.from_defaults(DEFAULTS).strict(), trace=True)
 RELAXED = replace(STRICT, beta=3, tau=1.0)

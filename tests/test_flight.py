@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scripted import Arrivals, ScriptedEngine, ScriptedRows, decoded
 
-from specmt.decoding import Greedy, Hypothesis, Iteration, Plan, Request, RequestQueue, Speculative, decode
+from specmt.decoding.decoding import Greedy, Hypothesis, Iteration, Plan, Request, RequestQueue, Speculative, decode
 from specmt.engines.base import Run, step
-from specmt.vocabulary import EOS_ID
+from specmt.text.vocabulary import EOS_ID
 
 
 def limited(*limits: int) -> list[Request]:

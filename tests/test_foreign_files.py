@@ -15,10 +15,10 @@ import torch
 from foreign import Foreign, changed
 from torch import Tensor
 
-from specmt.bundle import load_bundle
-from specmt.conversion import Conversion, convert
+from specmt.bundles.bundle import load_bundle
+from specmt.conversion.conversion import Conversion, convert
+from specmt.conversion.foreign_files import read_pickle, shown
 from specmt.errors import InputError
-from specmt.foreign_files import read_pickle, shown
 
 pytestmark = [
     pytest.mark.skipif(find_spec("fairseq") is None, reason="needs fairseq"),

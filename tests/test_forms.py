@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from scripted import tiny_vocabulary
 
 from specmt.choices import OutputFormat
-from specmt.decoding import Iteration
-from specmt.forms import Form
-from specmt.guards import LineWarning
+from specmt.decoding.decoding import Iteration
+from specmt.streams.forms import Form
+from specmt.text.guards import LineWarning
 from specmt.translation import Alternative, Translation
 
 VOCABULARY = tiny_vocabulary()

@@ -12,15 +12,15 @@ import torch
 from cpu_pair import ARCHITECTURE, FOREIGN, MARIAN
 from torch_pair import drafted
 
-from specmt.architecture import Architecture
-from specmt.bundle import WEIGHTS
+from specmt.bundles.architecture import Architecture
+from specmt.bundles.bundle import WEIGHTS
+from specmt.bundles.tensors import DRAFTER_OUTPUT, ids_name
+from specmt.bundles.weights import read_stored, save_weights
 from specmt.engines.torch_engine import TorchEngine
 from specmt.fairseq_backend.drafter import DrafterModel, DrafterModelConfig
 from specmt.fairseq_backend.frozen import FrozenBundle
 from specmt.files import write_json
-from specmt.tensors import DRAFTER_OUTPUT, ids_name
-from specmt.vocabulary import EOS_ID, PAD_ID
-from specmt.weights import read_stored, save_weights
+from specmt.text.vocabulary import EOS_ID, PAD_ID
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 

@@ -12,13 +12,13 @@ import pytest
 import torch
 from pairs import write_tiny_bundle
 
-from specmt import pipeline, training
-from specmt.bundle import WEIGHTS
-from specmt.config import RuntimeConfig, load_config
+from specmt.bundles.bundle import WEIGHTS
 from specmt.errors import ConfigError, TrainingError
 from specmt.fairseq_backend import checkpoints, driver
 from specmt.fairseq_backend.compat import batch_by_size
 from specmt.fairseq_backend.loss import forward_pass, places
+from specmt.training import pipeline, training
+from specmt.training.config import RuntimeConfig, load_config
 
 TINY = Path(__file__).parent.parent / "configs" / "tiny-smoke.yaml"
 
@@ -89,7 +89,7 @@ def test_what_translates_for_training_is_where_training_is(
     calls = []
     monkeypatch.setattr(driver, "on_gpu", lambda runtime: gpu)
     monkeypatch.setattr(pipeline, "load_translator", lambda *given, **named: calls.append((given, named)))
-    from specmt.training import pipeline as pipeline_of
+    from specmt.training.training import pipeline as pipeline_of
 
     run = pipeline_of(load_config(TINY, [f"runtime.bf16={bf16}", "runtime.threads=1"]), pipeline.Reporter(print, print))
     run.load_verifier(tmp_path)

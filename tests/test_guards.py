@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from scripted import DEFAULTS, SENTENCES, ScriptedEngine, by_position, scripted_translator, tiny_vocabulary
 
 from specmt.assembly import translated
-from specmt.decoding import Hypothesis, Iteration, Request
-from specmt.guards import (
+from specmt.decoding.decoding import Hypothesis, Iteration, Request
+from specmt.settings import DecodingSettings
+from specmt.text.guards import (
     ALLOWED_REPEATS,
     END_RUN,
     MAX_PERIOD,
@@ -24,10 +25,9 @@ from specmt.guards import (
     runaway_length,
     without_repeats,
 )
-from specmt.segmentation import Segment
-from specmt.settings import DecodingSettings
+from specmt.text.segmentation import Segment
+from specmt.text.vocabulary import EOS_ID, UNK_ID
 from specmt.translation import Translation
-from specmt.vocabulary import EOS_ID, UNK_ID
 
 SPEC = DecodingSettings.from_defaults(DEFAULTS)
 STRICT = SPEC.strict()

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmt.errors import InputError
-from specmt.guards import LineWarning
-from specmt.inputs import InputLine, jsonl_parser, reading, redirected, text_parser
+from specmt.streams.inputs import InputLine, jsonl_parser, reading, redirected, text_parser
+from specmt.text.guards import LineWarning
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -14,15 +14,15 @@ from pairs import DEFAULTS, TINY, random_weights, write_tiny_bundle
 from typer.testing import CliRunner
 
 from specmt import BUNDLED_MODEL, diagnosis
-from specmt.bundle import GRAPHS, RANGES, load_bundle
+from specmt.bundles.bundle import GRAPHS, RANGES, load_bundle
+from specmt.bundles.inspection import as_text, describe
+from specmt.bundles.tensors import expected_shapes
 from specmt.cli import app
 from specmt.engines import native_library
 from specmt.engines.native_library import LEVELS
 from specmt.errors import BundleError, UsageError
-from specmt.inspection import as_text, describe
 from specmt.loading import engine_for, load_translator
-from specmt.tensors import expected_shapes
-from specmt.vocabulary import MASK_ID
+from specmt.text.vocabulary import MASK_ID
 
 
 @pytest.fixture

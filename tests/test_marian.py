@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from processors import exact_engines
 from safetensors.torch import load_file, save_file
 
-from specmt.bundle import load_bundle
-from specmt.conversion import Conversion, convert
-from specmt.decoding import Greedy, Request, RequestQueue, decode
+from specmt.bundles.bundle import load_bundle
+from specmt.conversion.conversion import Conversion, convert
+from specmt.decoding.decoding import Greedy, Request, RequestQueue, decode
 from specmt.engines.base import AnyEngine, step
 from specmt.errors import InputError
 from specmt.loading import load_translator
-from specmt.vocabulary import BOS_ID, EOS_ID, PAD_ID
+from specmt.text.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="needs transformers")
 

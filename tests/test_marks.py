@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from scripted import DEFAULTS, SENTENCES, ScriptedEngine, tiny_vocabulary
 
-from specmt.marks import is_enumerator
-from specmt.segmentation import Segmenter, Splitting
 from specmt.settings import DecodingSettings
+from specmt.text.marks import is_enumerator
+from specmt.text.segmentation import Segmenter, Splitting
 from specmt.translator import Translator
 
 

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from specmt import BUNDLED_MODEL
-from specmt.bundle import load_bundle
+from specmt.bundles.bundle import load_bundle
 from specmt.engines.native_engine import NativeEngine
-from specmt.vocabulary import EOS_ID
+from specmt.text.vocabulary import EOS_ID
 
 SOURCES = [[*range(100 + 7 * row, 100 + 7 * row + length), EOS_ID] for row, length in enumerate((12, 3, 40))]
 TASKS = Path("/proc/self/task")

@@ -21,14 +21,15 @@ from cpu_pair import ARCHITECTURE, Queue, decoded, sentences, write_pair
 from safetensors.numpy import save_file
 from scripted import beams
 
-from specmt import BUNDLED_MODEL, tensors
-from specmt.bundle import WEIGHTS, load_bundle
-from specmt.decoding import Greedy, Hypothesis, Iteration, Request, Speculative, Strategy, decode
+from specmt import BUNDLED_MODEL
+from specmt.bundles import tensors
+from specmt.bundles.bundle import WEIGHTS, load_bundle
+from specmt.bundles.tensors import ids_name, scale_name
+from specmt.decoding.decoding import Greedy, Hypothesis, Iteration, Request, Speculative, Strategy, decode
 from specmt.engines import native_engine
 from specmt.engines.native_engine import NativeEngine, _Row, read_ranges
 from specmt.errors import BundleError, EngineError
-from specmt.tensors import ids_name, scale_name
-from specmt.vocabulary import EOS_ID
+from specmt.text.vocabulary import EOS_ID
 
 SAMPLE = Path(__file__).parent.parent / "data" / "sample.de"
 

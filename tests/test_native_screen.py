@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from specmt import BUNDLED_MODEL
-from specmt.bundle import WEIGHTS, load_bundle
-from specmt.decoding import Greedy, Hypothesis, Request, Speculative, Strategy, decode
+from specmt.bundles.bundle import WEIGHTS, load_bundle
+from specmt.bundles.weights import save_weights
+from specmt.decoding.decoding import Greedy, Hypothesis, Request, Speculative, Strategy, decode
+from specmt.engines.exporting import write_cpu_files
 from specmt.engines.native_engine import NativeEngine
 from specmt.engines.native_library import runnable
-from specmt.exporting import write_cpu_files
 from specmt.loading import load_translator
 from specmt.protection.protection import Protection
 from specmt.settings import DecodingSettings
-from specmt.vocabulary import EOS_ID
-from specmt.weights import save_weights
+from specmt.text.vocabulary import EOS_ID
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "data" / "sample.de"
@@ -123,7 +123,7 @@ def test_lines_come_out_the_same_without_scores_whatever_is_done_around_them() -
 
 def test_what_is_no_number_is_no_token_without_scores_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bundles with such weights are refused, but a pass may yet come to such numbers."""
-    monkeypatch.setattr("specmt.tensors._are_usual", lambda floats: True)
+    monkeypatch.setattr("specmt.bundles.tensors._are_usual", lambda floats: True)
     weights = random_weights(1, MANY)
     save_weights(weights, tmp_path / WEIGHTS)
     write_cpu_files(tmp_path, MANY, sentences(range(3, 23), seed=2))

@@ -14,11 +14,12 @@ from scripted import DEFAULTS, SENTENCES, ScriptedEngine, ScriptedRows, tiny_voc
 from threads import left_running
 
 from specmt.admission import Admission, Gate
-from specmt.decoding import Request
-from specmt.engines.base import Candidates, IntArray
-from specmt.inputs import InputLine, text_parser
+from specmt.arrays import IntArray
+from specmt.decoding.decoding import Request
+from specmt.engines.base import Candidates
 from specmt.settings import DecodingSettings
-from specmt.streams import LineStream
+from specmt.streams.inputs import InputLine, text_parser
+from specmt.streams.streams import LineStream
 from specmt.translation import Translation
 from specmt.translator import Translator
 from specmt.wrapping import Run

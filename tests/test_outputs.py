@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmt import outputs
 from specmt.errors import InputError, ReaderGoneError
-from specmt.outputs import Output, Resumable, resumable_file, whole_file, writing
-from specmt.streams import LineStream
+from specmt.streams import outputs
+from specmt.streams.outputs import Output, Resumable, resumable_file, whole_file, writing
+from specmt.streams.streams import LineStream
 
 OPTIONS = {"beam": 1, "format": "text", "strategy": "ar"}
 CHUNKS = [1, 3, outputs._CHUNK]

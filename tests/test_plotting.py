@@ -10,10 +10,10 @@ from xml.etree import ElementTree
 import pytest
 from results import AR, EVALUATION, REPLAY
 
-from specmt import plotting
 from specmt.errors import EngineError, InputError, UsageError
-from specmt.evaluation import Evaluation
-from specmt.plotting import draw, plot
+from specmt.evaluation import plotting
+from specmt.evaluation.evaluation import Evaluation
+from specmt.evaluation.plotting import draw, plot
 
 figure_module = pytest.importorskip("matplotlib.figure")
 

@@ -13,20 +13,21 @@ from foreign import LEARNED, SHARED, Foreign
 from pairs import TINY, write_tiny_bundle
 from scripted import SENTENCES
 
-from specmt.bundle import load_bundle
-from specmt.conversion import Conversion, convert
-from specmt.engines.base import AnyEngine, Candidates, IntArray, Rows, step
+from specmt.arrays import IntArray
+from specmt.bundles.bundle import load_bundle
+from specmt.bundles.positions import position_table
+from specmt.bundles.weights import load_weights
+from specmt.conversion.conversion import Conversion, convert
+from specmt.engines.base import AnyEngine, Candidates, Rows, step
 from specmt.engines.calibration import calibrate
 from specmt.engines.onnx_engine import OnnxEngine
 from specmt.errors import BundleError, InputError, UsageError
-from specmt.guards import LineWarning
 from specmt.loading import load_translator
-from specmt.positions import position_table
-from specmt.segmentation import Segmenter
 from specmt.settings import DecodingSettings
+from specmt.text.guards import LineWarning
+from specmt.text.segmentation import Segmenter
+from specmt.text.vocabulary import EOS_ID
 from specmt.translator import Translator
-from specmt.vocabulary import EOS_ID
-from specmt.weights import load_weights
 
 pytestmark = [
     pytest.mark.skipif(find_spec("fairseq") is None, reason="needs fairseq"),

@@ -13,18 +13,18 @@ from scripted import DEFAULTS, SENTENCES, ScriptedEngine, scripted_translator, t
 
 from specmt.alignment import Aligner, Pairs, _word_of_each
 from specmt.assembly import Part, Rendered
-from specmt.decoding import Iteration, ReplayCounts
+from specmt.decoding.decoding import Iteration, ReplayCounts
 from specmt.errors import UsageError
-from specmt.guards import LineWarning
-from specmt.inputs import jsonl_parser
 from specmt.line_alignment import LineAligner
 from specmt.protection.protection import Protection
 from specmt.protection.spans import KINDS
-from specmt.segmentation import Segment, Splitting
 from specmt.settings import DecodingSettings
+from specmt.streams.inputs import jsonl_parser
+from specmt.text.guards import LineWarning
+from specmt.text.segmentation import Segment, Splitting
+from specmt.text.vocabulary import Vocabulary
 from specmt.translation import Alternative, Translation
 from specmt.translator import Translator
-from specmt.vocabulary import Vocabulary
 from specmt.wrapping import Run, Wrapper
 
 STRICT = DecodingSettings.from_defaults(DEFAULTS).strict()

@@ -25,8 +25,8 @@ from specmt.protection.protection import ATTEMPTS, Protection
 from specmt.protection.spans import KINDS, Span, SpanFinder
 from specmt.protection.terminology import Terminology
 from specmt.settings import DecodingSettings
+from specmt.text.sentences import CARRIER_NAMES
 from specmt.translation import Alternative, Translation
-from specmt.wrapping import CARRIER_NAMES
 
 STRICT = DecodingSettings.from_defaults(DEFAULTS).strict()
 AR = replace(STRICT, strategy="ar")

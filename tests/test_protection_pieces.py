@@ -14,8 +14,8 @@ from scripted import DEFAULTS, SENTENCES, ScriptedEngine, scripted_translator
 from specmt.protection.protection import Protection
 from specmt.protection.terminology import Terminology
 from specmt.settings import DecodingSettings
+from specmt.text.sentences import CARRIER_NAMES
 from specmt.translation import Alternative, Translation
-from specmt.wrapping import CARRIER_NAMES
 
 BEAM = replace(DecodingSettings.from_defaults(DEFAULTS).strict(), strategy="ar", beam=4, n_best=3)
 

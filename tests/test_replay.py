@@ -24,13 +24,14 @@ from scripted import (
 )
 
 from specmt import BUNDLED_MODEL
-from specmt.decoding import Greedy, Hypothesis, Plan, Request, Speculative, decode
-from specmt.engines.base import AnyEngine, Candidates, IntArray, Size
+from specmt.arrays import IntArray
+from specmt.decoding.decoding import Greedy, Hypothesis, Plan, Request, Speculative, decode
+from specmt.decoding.replay import FixedSpeculative, Replay
+from specmt.engines.base import AnyEngine, Candidates, Size
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import EngineError
 from specmt.loading import load_translator
-from specmt.replay import FixedSpeculative, Replay
-from specmt.vocabulary import EOS_ID
+from specmt.text.vocabulary import EOS_ID
 
 ROOT = Path(__file__).parent.parent
 

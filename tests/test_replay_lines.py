@@ -24,11 +24,11 @@ from typer.testing import CliRunner
 
 from specmt.cli import app
 from specmt.errors import InputError, UsageError
-from specmt.evaluation import evaluate
-from specmt.inputs import InputLine
+from specmt.evaluation.evaluation import evaluate
+from specmt.evaluation.reporting import render as render_evaluation
 from specmt.replay_explanation import explain, render
-from specmt.reporting import render as render_evaluation
 from specmt.settings import DecodingSettings
+from specmt.streams.inputs import InputLine
 from specmt.translator import Translator
 
 ROOT = Path(__file__).parent.parent

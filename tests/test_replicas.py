@@ -11,10 +11,10 @@ from types import TracebackType
 import pytest
 import torch
 
-from specmt.config import OptimizerConfig, RuntimeConfig
 from specmt.errors import TrainingError
 from specmt.fairseq_backend import checkpoints, replicas
 from specmt.fairseq_backend.driver import Progress
+from specmt.training.config import OptimizerConfig, RuntimeConfig
 
 OPTIMIZER = OptimizerConfig(max_updates=5, checkpoint_updates=2, average_checkpoints=2, replicas=3)
 INITIAL = 10.0
@@ -127,7 +127,7 @@ def test_as_many_averages_are_kept_as_the_stage_averages_and_none_has_an_optimiz
 def test_only_the_first_validates_and_is_reported_and_each_has_a_log_and_a_share_of_the_cores(
     tmp_path: Path, trainers: Trainers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("specmt.config.usable_cores", lambda: 4)
+    monkeypatch.setattr("specmt.training.config.usable_cores", lambda: 4)
     assert {progress.loss for progress in train(tmp_path, replace(OPTIMIZER, replicas=2))} == {1.0}
     assert trainers.validating == {"replica0"}
     assert set(trainers.logs) == {"stage.log", "stage1.log"}

@@ -7,8 +7,8 @@ from dataclasses import replace
 from results import AR, EVALUATION, REPLAY
 from rich.console import Console
 
-from specmt.evaluation import Evaluation
-from specmt.reporting import render
+from specmt.evaluation.evaluation import Evaluation
+from specmt.evaluation.reporting import render
 
 EXPECTED = """\
 strategy     BLEU  chrF  seconds  sentences/s     speedup vs ar  same as ar

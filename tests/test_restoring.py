@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from specmt import BUNDLED_MODEL
-from specmt.bundle import Bundle, load_bundle
-from specmt.config import DrafterConfig, OptimizerConfig
-from specmt.earlier import Earlier
+from specmt.bundles.bundle import Bundle, load_bundle
+from specmt.bundles.shortlist import seen_ids
+from specmt.bundles.tensors import DRAFTER_OUTPUT
+from specmt.bundles.weights import load_weights
 from specmt.errors import TrainingError
 from specmt.fairseq_backend import checkpoints, restoring
-from specmt.shortlist import seen_ids
-from specmt.tensors import DRAFTER_OUTPUT
-from specmt.vocabulary import UNK_ID
-from specmt.weights import load_weights
+from specmt.text.vocabulary import UNK_ID
+from specmt.training.config import DrafterConfig, OptimizerConfig
+from specmt.training.earlier import Earlier
 
 SIZE = load_bundle(BUNDLED_MODEL).architecture.vocabulary_size
 DRAFTER = DrafterConfig(optimizer=OptimizerConfig(max_updates=1), layers=1, draft_length=10, vocabulary_size=3072)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from specmt.engines.base import FloatArray
-from specmt.rounding import LEAST, MOST, quantise_to_4_bits
+from specmt.arrays import FloatArray
+from specmt.bundles.rounding import LEAST, MOST, quantise_to_4_bits
 
 
 def drawn(outputs: int = 40, inputs: int = 100, seen: int = 400) -> tuple[FloatArray, FloatArray]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from scripted import SENTENCES, ScriptedEngine, always_right, scripted_translator
 
-from specmt.evaluation import evaluate
-from specmt.scoring import scores
+from specmt.evaluation.evaluation import evaluate
+from specmt.evaluation.scoring import scores
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pairs import DEFAULTS as TINY_DEFAULTS
 from pairs import write_tiny_bundle
 from scripted import DEFAULTS, SENTENCES, ScriptedEngine, scripted_translator
 
-from specmt.bundle import load_bundle
+from specmt.bundles.bundle import load_bundle
 from specmt.choices import StrategyName
 from specmt.commands.from_options import settings_of
 from specmt.errors import UsageError

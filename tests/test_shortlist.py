@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from specmt.shortlist import BLOCK, frequent_ids, never_said, seen_ids
-from specmt.vocabulary import BOS_ID, EOS_ID, MASK_ID, PAD_ID
+from specmt.bundles.shortlist import BLOCK, frequent_ids, never_said, seen_ids
+from specmt.text.vocabulary import BOS_ID, EOS_ID, MASK_ID, PAD_ID
 
 SIZE = 300
 COUNTS = arrays(np.int64, SIZE, elements=st.sampled_from([0, 0, 0, 1, 5, 1000]))

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from specmt import stages
 from specmt.errors import SpecmtError, TrainingError
 from specmt.files import file_digest
-from specmt.stages import Digests, Stage, changed_since, exclusive
+from specmt.training import stages
+from specmt.training.stages import Digests, Stage, changed_since, exclusive
 
 
 @dataclass(frozen=True)

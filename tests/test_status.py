@@ -12,8 +12,8 @@ import pytest
 
 from specmt.commands.translating import report_unplaced
 from specmt.errors import InputError
-from specmt.outputs import Output
-from specmt.status import status
+from specmt.streams.outputs import Output
+from specmt.streams.status import status
 from specmt.translation import Translation
 
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threads import interrupted
 
-from specmt import streams
 from specmt.errors import InputError
-from specmt.streams import LineStream
+from specmt.streams import streams
+from specmt.streams.streams import LineStream
 
 
 def raw(line: bytes, number: int) -> bytes:

@@ -16,12 +16,12 @@ from scripted import SENTENCES, ScriptedEngine, right_before, scripted_translato
 from significance import compare, intervals
 from write_sweep import FIGURES, filled
 
-from specmt.bundle import DecodingDefaults
+from specmt.bundles.bundle import DecodingDefaults
 from specmt.corpus import Pair
-from specmt.decoding import Iteration
+from specmt.decoding.decoding import Iteration
 from specmt.settings import DecodingSettings
+from specmt.text.vocabulary import EOS_ID
 from specmt.translation import Translation
-from specmt.vocabulary import EOS_ID
 
 ROOT = Path(__file__).parent.parent
 

@@ -12,12 +12,13 @@ from pairs import fairseq_verifier, random_weights
 from scripted import beams, decoded
 from torch_pair import CLOSE, PAIR, REAL_IDS, SEED, assert_close, read, sentences, targets
 
-from specmt.decoding import Greedy, Hypothesis, Request, Speculative, Strategy
-from specmt.engines.base import Candidates, IntArray, Lattice, step
+from specmt.arrays import IntArray
+from specmt.decoding.decoding import Greedy, Hypothesis, Request, Speculative, Strategy
+from specmt.decoding.verification import blank, check
+from specmt.engines.base import Candidates, Lattice, step
 from specmt.engines.torch_engine import TorchEngine, TorchRows
 from specmt.errors import EngineError
-from specmt.verification import blank, check
-from specmt.vocabulary import EOS_ID
+from specmt.text.vocabulary import EOS_ID
 
 
 @pytest.fixture(scope="module")

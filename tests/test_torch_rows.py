@@ -9,9 +9,10 @@ import pytest
 from pairs import random_weights
 from torch_pair import PAIR, REAL_IDS, SEED, assert_close, assert_same_lattice, read, sentences, targets
 
-from specmt.engines.base import IntArray, Lattice
+from specmt.arrays import IntArray
+from specmt.engines.base import Lattice
 from specmt.engines.torch_engine import TorchEngine, TorchRows
-from specmt.vocabulary import EOS_ID
+from specmt.text.vocabulary import EOS_ID
 
 
 @pytest.fixture(scope="module")

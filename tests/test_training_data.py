@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from specmt.bundle import TOKENIZER
-from specmt.config import Config, CorpusConfig, SampleConfig, load_config
-from specmt.distillation import Decoding
-from specmt.earlier import Earlier
+from specmt.bundles.bundle import TOKENIZER
 from specmt.errors import InputError, TrainingError
 from specmt.fairseq_backend.driver import VerifierStage, verifier_arguments
-from specmt.pipeline import Reporter
-from specmt.training import PairPipeline
-from specmt.training_data import shards_of
-from specmt.vocabulary import UNK_ID, Vocabulary
+from specmt.text.vocabulary import UNK_ID, Vocabulary
+from specmt.training.config import Config, CorpusConfig, SampleConfig, load_config
+from specmt.training.distillation import Decoding
+from specmt.training.earlier import Earlier
+from specmt.training.pipeline import Reporter
+from specmt.training.training import PairPipeline
+from specmt.training.training_data import shards_of
 
 GERMAN = "der Hund die Katze das Haus sieht findet sucht heute morgen gern nicht viele große Vögel"
 ENGLISH = "the dog a cat one house sees finds seeks today tomorrow gladly never many large birds"

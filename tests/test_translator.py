@@ -26,12 +26,12 @@ from scripted import (
 
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import InputError, UsageError
-from specmt.guards import LineWarning
-from specmt.segmentation import Splitting
 from specmt.settings import DecodingSettings
+from specmt.text.guards import LineWarning
+from specmt.text.segmentation import Splitting
+from specmt.text.vocabulary import EOS_ID
 from specmt.translation import Translation
 from specmt.translator import LOOK_AHEAD, Limits, Translator, look_ahead
-from specmt.vocabulary import EOS_ID
 
 SPEC = replace(DecodingSettings.from_defaults(DEFAULTS), guards=False)
 STRICT = SPEC.strict()

@@ -24,12 +24,14 @@ from scripted import (
 from typer.testing import CliRunner
 
 from specmt import tuned, tuning
+from specmt.arrays import IntArray
 from specmt.cli import app
-from specmt.dictionaries import Dictionary, FairseqVocabulary, Segmentation
-from specmt.engines.base import AnyEngine, Candidates, IntArray, Lattice, Speculation
+from specmt.engines.base import AnyEngine, Candidates, Lattice, Speculation
 from specmt.errors import InputError
-from specmt.segmentation import Splitting
 from specmt.settings import DecodingSettings
+from specmt.text.dictionaries import Dictionary, FairseqVocabulary, Segmentation
+from specmt.text.segmentation import Splitting
+from specmt.text.vocabulary import MASK_ID
 from specmt.translator import Limits, Translator
 from specmt.tuned import Tuned
 from specmt.tuning import (
@@ -42,7 +44,6 @@ from specmt.tuning import (
     requests_of,
     tune,
 )
-from specmt.vocabulary import MASK_ID
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -247,7 +248,7 @@ def run(*arguments: object) -> str:
 
 def drafted(bundle: Path, *options: str) -> list[int]:
     """The draft lengths that `translate` asks the engine for."""
-    from specmt import drafting
+    from specmt.decoding import drafting
 
     text = bundle.parent / "sentence"
     text.write_text(f"{SENTENCES[0]}\n")

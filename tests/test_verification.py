@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specmt.decoding.verification import BLANK_ID, Verdict, blank, check
 from specmt.engines.base import Candidates
-from specmt.verification import BLANK_ID, Verdict, blank, check
 
 INFINITY = float("inf")
 Column = Sequence[tuple[int, float]]

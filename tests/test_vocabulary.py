@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from scripted import SENTENCES, VOCABULARY_SIZE, tiny_tokenizer, tiny_vocabulary
 
 from specmt import BUNDLED_MODEL
-from specmt.bundle import load_bundle
-from specmt.exporting import calibration_sources
-from specmt.vocabulary import (
+from specmt.bundles.bundle import load_bundle
+from specmt.engines.exporting import calibration_sources
+from specmt.text.vocabulary import (
     BOS_ID,
     EOS_ID,
     MASK_ID,

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from specmt.architecture import Architecture
-from specmt.engines.base import FloatArray
+from specmt.arrays import FloatArray
+from specmt.bundles.architecture import Architecture
+from specmt.bundles.tensors import expected_shapes
+from specmt.bundles.weights import dequantised, quantise, read_stored, save_weights
 from specmt.errors import BundleError
-from specmt.tensors import expected_shapes
-from specmt.weights import dequantised, quantise, read_stored, save_weights
 
 ARCHITECTURE = Architecture(
     vocabulary_size=64,

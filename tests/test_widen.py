@@ -10,11 +10,11 @@ import torch
 from pairs import random_weights
 from widen import trainable, widened, widened_shape
 
-from specmt.architecture import Architecture
+from specmt.bundles.architecture import Architecture
+from specmt.bundles.positions import position_table
 from specmt.engines import torch_networks
 from specmt.engines.torch_engine import TorchEngine
-from specmt.positions import position_table
-from specmt.vocabulary import EOS_ID
+from specmt.text.vocabulary import EOS_ID
 
 SMALL = Architecture(48, 16, 2, 24, 1, 2, 1, 4, 6, target_vocabulary_size=40, draft_vocabulary_size=32)
 

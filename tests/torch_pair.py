@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from specmt.architecture import Architecture
-from specmt.engines.base import Candidates, IntArray, Lattice
+from specmt.arrays import IntArray
+from specmt.bundles.architecture import Architecture
+from specmt.engines.base import Candidates, Lattice
 from specmt.engines.torch_engine import TorchEngine, TorchRows
-from specmt.vocabulary import EOS_ID, MASK_ID
+from specmt.text.vocabulary import EOS_ID, MASK_ID
 
 PAIR = Architecture(
     vocabulary_size=24,

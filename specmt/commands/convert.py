@@ -99,10 +99,10 @@ def convert(
       specmt convert wmt19/model1.pt wmt19 --bpe fastbpe --codes wmt19/bpecodes --tokenizer moses --calibration text.de
     """
     try:
-        from specmt import conversion
+        from specmt.conversion import conversion
     except ModuleNotFoundError as error:
         raise EngineError(f"converting needs {error.name}: in the clone, pip install '.[convert]'") from None
-    from specmt.exporting import read_calibration
+    from specmt.engines.exporting import read_calibration
 
     _check_options(
         checkpoint,

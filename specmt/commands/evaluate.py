@@ -84,8 +84,8 @@ def evaluate(
     spec is relaxed, spec-strict is strict; both draft at any batch size, where `translate` may take plain steps.
     Nothing is protected, as with `translate --protect none`.
     """
-    from specmt import evaluation, plotting, reporting
     from specmt.corpus import read_parallel
+    from specmt.evaluation import evaluation, plotting, reporting
 
     pairs = read_parallel(source, reference)
     if not pairs:

@@ -102,7 +102,7 @@ def _as_text(sentence: str) -> str:
     Raises:
         UsageError: it is no UTF-8.
     """
-    from specmt.inputs import is_text
+    from specmt.streams.inputs import is_text
 
     if is_text(sentence):
         return sentence

@@ -19,7 +19,7 @@ def info(
     output_format: FormatOption = ReportFormat.text,
 ) -> None:
     """Show what a model is: languages, sizes, architecture, defaults, scores; every file's digest is checked."""
-    from specmt import inspection
+    from specmt.bundles import inspection
 
     described = inspection.describe(bundle)
     if output_format is ReportFormat.json:

@@ -34,14 +34,14 @@ def train(
     checkpoint.
     """
     try:
-        from specmt import training
-        from specmt.config import load_config
+        from specmt.training import training
+        from specmt.training.config import load_config
     except ModuleNotFoundError as error:
         raise SpecmtError(
             f"training needs {error.name}: in the clone, "
             "pip install '.[train]' && pip install --no-deps fairseq==0.12.2"
         ) from None
-    from specmt.progress import training_reporter
+    from specmt.training.progress import training_reporter
 
     loaded = load_config(config, overrides or [])
     with training_reporter() as reporter:
@@ -59,7 +59,7 @@ def export(
 ) -> None:
     """Write what the 8-bit engines run into a model directory: ranges and graphs."""
     try:
-        from specmt.exporting import export_bundle, read_calibration
+        from specmt.engines.exporting import export_bundle, read_calibration
     except ModuleNotFoundError as error:
         raise SpecmtError(f"exporting needs {error.name}: in the clone, pip install '.[train]'") from None
 

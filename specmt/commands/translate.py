@@ -179,7 +179,7 @@ def translate(
     """
     _keep_to_one_thread(alignment)
     from specmt.commands.translating import Required, Streams, run
-    from specmt.forms import Form
+    from specmt.streams.forms import Form
     from specmt.tuned import fastest
 
     streams = Streams(input_path, input_format, errors, output_path, append_resume)

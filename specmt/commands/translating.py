@@ -12,15 +12,15 @@ import typer
 from specmt import __version__
 from specmt.choices import InputFormat, OnBadBytes
 from specmt.errors import UsageError
-from specmt.forms import Form
-from specmt.guards import printable
-from specmt.inputs import LineParser, is_input, jsonl_parser, reading, redirected, text_parser
-from specmt.line_digests import LineDigests
-from specmt.outputs import STANDARD_OUTPUT, Resumable, descriptor, writing
 from specmt.protection.protection import Protection
 from specmt.protection.terminology import Terminology, read_terminology
 from specmt.settings import DecodingSettings
-from specmt.status import status
+from specmt.streams.forms import Form
+from specmt.streams.inputs import LineParser, is_input, jsonl_parser, reading, redirected, text_parser
+from specmt.streams.line_digests import LineDigests
+from specmt.streams.outputs import STANDARD_OUTPUT, Resumable, descriptor, writing
+from specmt.streams.status import status
+from specmt.text.guards import printable
 from specmt.translation import Translation
 from specmt.translator import Translator
 

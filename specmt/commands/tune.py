@@ -17,7 +17,7 @@ from specmt.engines.names import EngineName, Precision
 from specmt.errors import InputError
 
 if TYPE_CHECKING:
-    from specmt.bundle import Bundle
+    from specmt.bundles.bundle import Bundle
     from specmt.translator import Translator
     from specmt.tuning import Emission, Tuning
 
@@ -48,7 +48,7 @@ def tune(
     length holds: there the length can change the text, which must not depend on timings.
     """
     from specmt import tuned, tuning
-    from specmt.bundle import load_bundle
+    from specmt.bundles.bundle import load_bundle
 
     model = load_bundle(bundle)
     translator = load(bundle, engine, device, precision, threads)
@@ -74,7 +74,7 @@ def tune(
 
 def _lines(bundle: Bundle, source: Path | None) -> list[str] | None:
     from specmt.corpus import read_lines
-    from specmt.sentences import usual_code
+    from specmt.text.sentences import usual_code
     from specmt.tuning import sample_lines
 
     return read_lines(source) if source else sample_lines(usual_code(bundle.source_language))

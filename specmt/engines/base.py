@@ -12,14 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-IntArray: TypeAlias = "NDArray[np.int64]"
-FloatArray: TypeAlias = "NDArray[np.float32]"
+from specmt.arrays import FloatArray, IntArray
 
 LATTICE_WIDTH = 16
 """Candidates a slot among which neighbours are reconciled."""

@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from specmt.architecture import Architecture
-from specmt.engines.base import FloatArray, step
+from specmt.arrays import FloatArray
+from specmt.bundles.architecture import Architecture
+from specmt.engines.base import step
 from specmt.engines.torch_engine import TorchEngine
-from specmt.vocabulary import EOS_ID
+from specmt.text.vocabulary import EOS_ID
 
 Ranges = dict[str, tuple[float, float]]
 """Smallest and largest input of a product, by the name of the (first) matrix that it is multiplied with."""

@@ -13,13 +13,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from specmt.architecture import ACTIVATIONS, Architecture
-from specmt.bundle import RANGES, WEIGHTS
-from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice, Run, Size, Speculation
+from specmt.arrays import FloatArray, IntArray
+from specmt.bundles.architecture import ACTIVATIONS, Architecture
+from specmt.bundles.bundle import RANGES, WEIGHTS
+from specmt.bundles.tensors import Tensor, ids_name, read_tensors, scale_name
+from specmt.engines.base import LATTICE_WIDTH, Candidates, Lattice, Run, Size, Speculation
 from specmt.engines.native_library import SIZES, WAITING_FOR_WEIGHTS, address, build, check, library
 from specmt.errors import BundleError, EngineError
-from specmt.tensors import Tensor, ids_name, read_tensors, scale_name
-from specmt.vocabulary import EOS_ID
+from specmt.text.vocabulary import EOS_ID
 
 _LARGEST = 1e30
 """That an activation is believed to be."""

@@ -10,7 +10,7 @@ from typing import Any
 import onnxruntime
 from numpy.typing import NDArray
 
-from specmt.engines.base import FloatArray
+from specmt.arrays import FloatArray
 from specmt.errors import BundleError, EngineError
 
 _OUT_OF_MEMORY = ("Failed to allocate memory", "bad_alloc", "bad allocation")

@@ -16,14 +16,15 @@ from pathlib import Path
 
 import numpy as np
 
-from specmt.architecture import Architecture
-from specmt.bundle import WEIGHTS
-from specmt.engines.base import LATTICE_WIDTH, Candidates, FloatArray, IntArray, Lattice, Size, Speculation, rounded_up
+from specmt.arrays import FloatArray, IntArray
+from specmt.bundles.architecture import Architecture
+from specmt.bundles.bundle import WEIGHTS
+from specmt.bundles.positions import position_table
+from specmt.bundles.tensors import SOURCE_POSITIONS, TARGET_POSITIONS
+from specmt.bundles.weights import read_positions
+from specmt.engines.base import LATTICE_WIDTH, Candidates, Lattice, Size, Speculation, rounded_up
 from specmt.engines.onnx_calls import Call, LoadedGraph, cache_names, memory_names
-from specmt.positions import position_table
-from specmt.tensors import SOURCE_POSITIONS, TARGET_POSITIONS
-from specmt.vocabulary import PAD_ID
-from specmt.weights import read_positions
+from specmt.text.vocabulary import PAD_ID
 
 LARGEST_SCORE = 80.0
 """Attention scores above count as this: its exponential, and the sum of many, are 32-bit floats."""

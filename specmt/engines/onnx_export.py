@@ -11,15 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
-from specmt.architecture import Architecture
+from specmt.bundles.architecture import Architecture
+from specmt.bundles.tensors import DRAFTER_OUTPUT, VERIFIER_OUTPUT
+from specmt.bundles.weights import Stored
 from specmt.engines.base import LATTICE_WIDTH
 from specmt.engines.calibration import Calibration
 from specmt.engines.onnx_calls import cache_names, memory_names
 from specmt.engines.onnx_graph import INT64, Graph
 from specmt.engines.onnx_network import Network, Norms, Quantised, Stream
 from specmt.errors import EngineError
-from specmt.tensors import DRAFTER_OUTPUT, VERIFIER_OUTPUT
-from specmt.weights import Stored
 
 _SAFE_SCORE = 60.0
 """Attention scores seen in calibration are to stay below this: from `LARGEST_SCORE` on, they all count as that."""

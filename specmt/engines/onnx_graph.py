@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from specmt.tensors import mapped_tensors
+from specmt.bundles.tensors import mapped_tensors
 
 _OPSET = 21
 _IR_VERSION = 10

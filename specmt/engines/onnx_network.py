@@ -16,14 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-from specmt.architecture import Architecture
-from specmt.bundle import WEIGHTS
+from specmt.bundles.architecture import Architecture
+from specmt.bundles.bundle import WEIGHTS
+from specmt.bundles.tensors import ids_name, scale_name
+from specmt.bundles.weights import Stored
 from specmt.engines.calibration import Ranges
 from specmt.engines.onnx_calls import memory_names
 from specmt.engines.onnx_graph import Graph
-from specmt.tensors import ids_name, scale_name
-from specmt.vocabulary import EOS_ID, PAD_ID
-from specmt.weights import Stored
+from specmt.text.vocabulary import EOS_ID, PAD_ID
 
 _EPSILON = 1e-5
 """Of layer norms; fairseq's."""

@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specmt.architecture import Architecture
-from specmt.engines.base import Candidates, FloatArray, IntArray, Lattice, Size, rounded_up
+from specmt.arrays import FloatArray, IntArray
+from specmt.bundles.architecture import Architecture
+from specmt.engines.base import Candidates, Lattice, Size, rounded_up
 from specmt.engines.torch_networks import Networks
 from specmt.engines.torch_rows import CAPACITY_STEP, States, TorchRows, joined, padded_mask
 from specmt.errors import EngineError
-from specmt.vocabulary import PAD_ID
+from specmt.text.vocabulary import PAD_ID
 
 _SOURCE_STEP = 8
 """Source positions by which the sizes of fixed shapes grow."""

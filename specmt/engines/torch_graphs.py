@@ -17,14 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specmt.architecture import Architecture
-from specmt.drafting import in_two_passes
-from specmt.engines.base import Candidates, IntArray, Speculation
+from specmt.arrays import IntArray
+from specmt.bundles.architecture import Architecture
+from specmt.bundles.tensors import SOURCE_POSITIONS, TARGET_POSITIONS
+from specmt.decoding.drafting import in_two_passes
+from specmt.engines.base import Candidates, Speculation
 from specmt.engines.torch_engine import TorchEngine, candidates, padded
 from specmt.engines.torch_networks import Networks, TensorLattice
 from specmt.engines.torch_rows import Cache, TorchRows
-from specmt.tensors import SOURCE_POSITIONS, TARGET_POSITIONS
-from specmt.vocabulary import EOS_ID
+from specmt.text.vocabulary import EOS_ID
 
 _SHORTEST, _LONGEST = 16, 256
 """Source tokens of the smallest and of the largest seat."""

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specmt.tensors import ids_name
-from specmt.vocabulary import PAD_ID
+from specmt.bundles.tensors import ids_name
+from specmt.text.vocabulary import PAD_ID
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": Tensor.relu_,

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specmt.architecture import Architecture
+from specmt.bundles.architecture import Architecture
+from specmt.bundles.tensors import DRAFTER_OUTPUT, SOURCE_POSITIONS, TARGET_POSITIONS, VERIFIER_OUTPUT
 from specmt.engines.base import LATTICE_WIDTH
 from specmt.engines.torch_layers import (
     CrossAttention,
@@ -28,8 +29,7 @@ from specmt.engines.torch_layers import (
     position_table,
 )
 from specmt.engines.torch_rows import Cache, TorchRows
-from specmt.tensors import DRAFTER_OUTPUT, SOURCE_POSITIONS, TARGET_POSITIONS, VERIFIER_OUTPUT
-from specmt.vocabulary import EOS_ID, PAD_ID
+from specmt.text.vocabulary import EOS_ID, PAD_ID
 
 
 class TensorLattice(NamedTuple):

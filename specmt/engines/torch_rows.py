@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specmt.engines.base import IntArray, rounded_up
+from specmt.arrays import IntArray
+from specmt.engines.base import rounded_up
 
 CAPACITY_STEP = 32
 """Target positions by which caches grow."""

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from specmt.engines.base import IntArray
+from specmt.arrays import IntArray
 from specmt.fairseq_backend import compat  # noqa: F401  (before fairseq)
-from specmt.vocabulary import EOS_ID, MASK_ID, SIZE_STEP, AnyVocabulary
+from specmt.text.vocabulary import EOS_ID, MASK_ID, SIZE_STEP, AnyVocabulary
 
 from fairseq.data import indexed_dataset  # isort: skip
 

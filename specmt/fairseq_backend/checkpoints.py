@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specmt.architecture import Architecture
-from specmt.engines.base import IntArray
+from specmt.arrays import IntArray
+from specmt.bundles.architecture import Architecture
+from specmt.bundles.tensors import DRAFTER_OUTPUT, VERIFIER_OUTPUT, ids_name
 from specmt.errors import TrainingError
 from specmt.fairseq_backend import compat  # noqa: F401  (allows its types on load)
 from specmt.files import atomic_path, write_json
-from specmt.tensors import DRAFTER_OUTPUT, VERIFIER_OUTPUT, ids_name
-from specmt.vocabulary import UNK_ID
+from specmt.text.vocabulary import UNK_ID
 
 DAMAGED = (EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError, pickle.UnpicklingError)
 """What readers of checkpoints, JSON and SentencePiece models raise."""

@@ -15,9 +15,9 @@ from typing import Self
 
 import torch
 
-from specmt.architecture import Architecture
-from specmt.config import Config, OptimizerConfig, RefinementConfig, RuntimeConfig, VerifierConfig
+from specmt.bundles.architecture import Architecture
 from specmt.errors import TrainingError
+from specmt.training.config import Config, OptimizerConfig, RefinementConfig, RuntimeConfig, VerifierConfig
 
 VerifierStage = VerifierConfig | RefinementConfig
 """What the verifier is trained by."""

@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specmt.architecture import Architecture
+from specmt.bundles.architecture import Architecture
+from specmt.bundles.tensors import SOURCE_POSITIONS, TARGET_POSITIONS, VERIFIER_OUTPUT, expected_shapes
+from specmt.conversion.foreign_files import Settings, Tensors, read_pickle, tensors_in
 from specmt.errors import InputError
 from specmt.fairseq_backend.safe_types import meter_types, settings_types
-from specmt.foreign_files import Settings, Tensors, read_pickle, tensors_in
-from specmt.tensors import SOURCE_POSITIONS, TARGET_POSITIONS, VERIFIER_OUTPUT, expected_shapes
-from specmt.vocabulary import PAD_ID
+from specmt.text.vocabulary import PAD_ID
 
 _KIND = "a plain transformer"
 _TASKS = {"translation", "specmt_drafting", None}

@@ -10,15 +10,15 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from specmt.architecture import Architecture
-from specmt.bundle import load_bundle
+from specmt.bundles.architecture import Architecture
+from specmt.bundles.bundle import load_bundle
+from specmt.bundles.tensors import TARGET_POSITIONS, VERIFIER_OUTPUT, ids_name
+from specmt.bundles.weights import load_weights
 from specmt.engines.torch_engine import TorchEngine
 from specmt.engines.torch_layers import position_table
 from specmt.engines.torch_rows import States
 from specmt.fairseq_backend import compat  # noqa: F401  (before fairseq)
-from specmt.tensors import TARGET_POSITIONS, VERIFIER_OUTPUT, ids_name
-from specmt.vocabulary import EOS_ID, PAD_ID
-from specmt.weights import load_weights
+from specmt.text.vocabulary import EOS_ID, PAD_ID
 
 from fairseq import checkpoint_utils  # isort: skip
 

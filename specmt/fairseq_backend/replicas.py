@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from pathlib import Path
 
-from specmt.config import OptimizerConfig, RuntimeConfig
 from specmt.fairseq_backend import checkpoints
 from specmt.fairseq_backend.driver import NEVER, Progress, Trainer
 from specmt.files import atomic_path
+from specmt.training.config import OptimizerConfig, RuntimeConfig
 
 
 def train(

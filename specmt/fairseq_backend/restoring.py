@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specmt.architecture import Architecture
-from specmt.bundle import Bundle
+from specmt.bundles.architecture import Architecture
+from specmt.bundles.bundle import Bundle
+from specmt.bundles.tensors import DRAFTER_OUTPUT
+from specmt.bundles.weights import load_weights
 from specmt.errors import TrainingError
 from specmt.fairseq_backend import checkpoints, compat  # noqa: F401  (before fairseq)
 from specmt.fairseq_backend.driver import verifier_shape
-from specmt.tensors import DRAFTER_OUTPUT
-from specmt.weights import load_weights
 
 from fairseq import options  # isort: skip
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf  # isort: skip

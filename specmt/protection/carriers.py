@@ -12,9 +12,9 @@ from specmt.protection.numbers import as_written, with_ending
 from specmt.protection.pieces import Piece
 from specmt.protection.spans import Span, lacking, source
 from specmt.protection.terminology import forms
+from specmt.text.sentences import CARRIER_NAMES
+from specmt.text.vocabulary import UNK_ID, AnyVocabulary
 from specmt.translation import Translation
-from specmt.vocabulary import UNK_ID, AnyVocabulary
-from specmt.wrapping import CARRIER_NAMES
 
 NUMBERS = ("12", "47", "17", "50", "100", "23", "7")
 """Carriers of numbers, and of placeholders that stand for numbers, as the words beside them agree with these."""

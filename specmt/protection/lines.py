@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from specmt.decoding import ReplayCounts
+from specmt.decoding.decoding import ReplayCounts
 from specmt.protection.spans import Parts, Span, source, target
-from specmt.sentences import sentences_of
+from specmt.text.sentences import sentences_of
 from specmt.translation import Translation
 
 _OPENING = re.compile(r"<([A-Za-z][\w:-]*)(?:\s[^<]*)?(?<!/)>")

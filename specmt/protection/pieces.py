@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from specmt.capitals import without_capital
 from specmt.protection.lines import ProtectedLine, rewritten
 from specmt.protection.spans import Parts, Span, lacking, source
-from specmt.punctuation import ends_abbreviated
+from specmt.text.capitals import without_capital
+from specmt.text.punctuation import ends_abbreviated
 from specmt.translation import Alternative, Translation
 from specmt.wrapping import Run
 

@@ -22,15 +22,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from specmt.capitals import without_capital
 from specmt.errors import InputError
 from specmt.protection.carriers import Attempt, Carriers
 from specmt.protection.lines import ProtectedLine, rewritten, with_spaces_of
 from specmt.protection.pieces import as_piece, combined, translate_pieces, without_end
 from specmt.protection.spans import KINDS, Parts, Span, SpanFinder, lacking, source
 from specmt.protection.terminology import Terminology
+from specmt.text.capitals import without_capital
+from specmt.text.vocabulary import AnyVocabulary
 from specmt.translation import Translation
-from specmt.vocabulary import AnyVocabulary
 from specmt.wrapping import Run
 
 ATTEMPTS = 4

@@ -1,0 +1,1 @@
+"""Pairs of models on disk: manifest, tensors and weights."""

@@ -1,0 +1,1 @@
+"""Models that were trained elsewhere, as bundles."""

@@ -1,0 +1,1 @@
+"""Strategies measured side by side, and how that is shown."""

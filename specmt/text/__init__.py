@@ -1,0 +1,1 @@
+"""Text alone: spelling, sentences, vocabularies, and what may be said. Nothing here knows of models."""

@@ -1,0 +1,1 @@
+"""From corpora to a bundle, in stages that can be resumed."""
