@@ -31,7 +31,8 @@ from transformers import MarianConfig, MarianMTModel
 
 from specmt.bundles.bundle import load_bundle
 from specmt.conversion.conversion import Conversion, convert
-from specmt.decoding.decoding import Greedy, Request, RequestQueue, decode
+from specmt.decoding.decoding import Greedy, RequestQueue, decode
+from specmt.decoding.hypotheses import Request
 from specmt.loading import load_translator
 from specmt.text.vocabulary import EOS_ID, AnyVocabulary
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from specmt.decoding.decoding import Request
+from specmt.decoding.hypotheses import Request
 from specmt.errors import SpecmtError
 from specmt.streams.streams import LineStream
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TypeAlias
 
-from specmt.decoding.decoding import Hypothesis, Iteration, ReplayCounts, Request, length_normalised
+from specmt.decoding.hypotheses import Hypothesis, Iteration, ReplayCounts, Request, length_normalised
 from specmt.streams.inputs import InputLine
 from specmt.text.capitals import with_capitals, without_capital
 from specmt.text.guards import LineWarning, has_letter, printable, without_repeats

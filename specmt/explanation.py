@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.rule import Rule
 from rich.text import Text
 
-from specmt.decoding.decoding import Iteration
+from specmt.decoding.hypotheses import Iteration
 from specmt.decoding.verification import BLANK_ID
 from specmt.settings import DecodingSettings
 from specmt.text.guards import printable

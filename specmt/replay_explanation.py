@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from specmt.decoding.decoding import Iteration, ReplayCounts
+from specmt.decoding.hypotheses import Iteration, ReplayCounts
 from specmt.explanation import Title, last_pieces, pieces
 from specmt.settings import DecodingSettings
 from specmt.text.guards import printable

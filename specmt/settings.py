@@ -36,8 +36,8 @@ class DecodingSettings:
     max_source_tokens: int | None = None
     """Of a segment, or without `split` of a line, which is an error if longer; None: what the model was trained on."""
     guards: bool = True
-    """End translations that repeat themselves, copy what the model does not know (`specmt.guards`), read capitals, and
-    end as the source does (`specmt.punctuation`)."""
+    """End translations that repeat themselves, copy what the model does not know (`text.guards`), read capitals, and
+    end as the source does (`text.punctuation`)."""
     scored: bool = True
     """Whether scores are asked for; without, `ar` and strict `spec` may leave them out (NaN), which takes less time."""
     align: bool = False

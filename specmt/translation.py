@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from specmt.decoding.decoding import Iteration, ReplayCounts
+from specmt.decoding.hypotheses import Iteration, ReplayCounts
 from specmt.text.guards import LineWarning
 
 if TYPE_CHECKING:

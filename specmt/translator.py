@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from specmt.admission import Admission, Gate
 from specmt.assembly import Board, Line, Part, translated
 from specmt.bundles.bundle import DecodingDefaults
-from specmt.decoding.decoding import Hypothesis, Plan, ReplayCounts, Request, RequestQueue, Waiting, decode
+from specmt.decoding.decoding import Plan, RequestQueue, Waiting, decode
+from specmt.decoding.hypotheses import Hypothesis, ReplayCounts, Request
 from specmt.decoding.plans import plan_of
 from specmt.engines.base import AnyEngine
 from specmt.errors import InputError, UsageError

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from specmt.bundles.weights import quantise
 from specmt.conversion.conversion import Conversion, convert
-from specmt.decoding.decoding import Greedy, Request, RequestQueue, decode
+from specmt.decoding.decoding import Greedy, RequestQueue, decode
+from specmt.decoding.hypotheses import Request
 from specmt.engines.base import AnyEngine
 from specmt.loading import load_translator
 from specmt.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID

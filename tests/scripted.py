@@ -17,7 +17,8 @@ import numpy as np
 from specmt.arrays import FloatArray, IntArray
 from specmt.bundles.bundle import DecodingDefaults
 from specmt.decoding.beam import beam_search
-from specmt.decoding.decoding import Hypothesis, Plan, Request, Strategy, decode
+from specmt.decoding.decoding import Plan, Strategy, decode
+from specmt.decoding.hypotheses import Hypothesis, Request
 from specmt.engines.base import AnyEngine, Candidates, Lattice, Size
 from specmt.text.vocabulary import EOS_ID, MASK_ID, Vocabulary, train_vocabulary
 from specmt.translator import Translator

@@ -9,7 +9,7 @@ import pytest
 from scripted import FIRST_PIECE_ID, ScriptedEngine, source_length
 
 from specmt.decoding.beam import beam_search
-from specmt.decoding.decoding import Hypothesis, Request
+from specmt.decoding.hypotheses import Hypothesis, Request
 from specmt.errors import TrainingError
 from specmt.text.vocabulary import EOS_ID
 from specmt.training import distillation

@@ -13,7 +13,7 @@ from scripted import DEFAULTS, ScriptedEngine, tiny_vocabulary
 
 from specmt import explanation, replay_explanation
 from specmt.commands.explain import MOST_TOKENS, _check_length
-from specmt.decoding.decoding import ReplayCounts
+from specmt.decoding.hypotheses import ReplayCounts
 from specmt.errors import UsageError
 from specmt.explanation import Candidate, Emitted, Explanation, Step
 from specmt.replay_explanation import Replayed, ReplayExplanation

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scripted import tiny_vocabulary
 
 from specmt.choices import OutputFormat
-from specmt.decoding.decoding import Iteration
+from specmt.decoding.hypotheses import Iteration
 from specmt.streams.forms import Form
 from specmt.text.guards import LineWarning
 from specmt.translation import Alternative, Translation

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scripted import DEFAULTS, SENTENCES, ScriptedEngine, by_position, scripted_translator, tiny_vocabulary
 
 from specmt.assembly import translated
-from specmt.decoding.decoding import Hypothesis, Iteration, Request
+from specmt.decoding.hypotheses import Hypothesis, Iteration, Request
 from specmt.settings import DecodingSettings
 from specmt.text.guards import (
     ALLOWED_REPEATS,

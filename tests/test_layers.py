@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "engines": {"arrays", "bundles", "corpus", "decoding.drafting", "errors", "files", "text"},
     "decoding": {"arrays", "engines.base", "errors", "settings", "text"},
     "streams": {"choices", "errors", "files", "text", "translation", "workers"},
-    "protection": {"corpus", "decoding.decoding", "errors", "text", "translation", "wrapping"},
+    "protection": {"corpus", "decoding.hypotheses", "errors", "text", "translation", "wrapping"},
 }
 ONLY_IN = {
     "fairseq": {"fairseq_backend"},

@@ -23,7 +23,8 @@ from safetensors.torch import load_file, save_file
 
 from specmt.bundles.bundle import load_bundle
 from specmt.conversion.conversion import Conversion, convert
-from specmt.decoding.decoding import Greedy, Request, RequestQueue, decode
+from specmt.decoding.decoding import Greedy, RequestQueue, decode
+from specmt.decoding.hypotheses import Request
 from specmt.engines.base import AnyEngine, step
 from specmt.errors import InputError
 from specmt.loading import load_translator

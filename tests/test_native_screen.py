@@ -19,7 +19,8 @@ from safetensors.numpy import load_file, save_file
 from specmt import BUNDLED_MODEL
 from specmt.bundles.bundle import WEIGHTS, load_bundle
 from specmt.bundles.weights import save_weights
-from specmt.decoding.decoding import Greedy, Hypothesis, Request, Speculative, Strategy, decode
+from specmt.decoding.decoding import Greedy, Speculative, Strategy, decode
+from specmt.decoding.hypotheses import Hypothesis, Request
 from specmt.engines.exporting import write_cpu_files
 from specmt.engines.native_engine import NativeEngine
 from specmt.engines.native_library import runnable

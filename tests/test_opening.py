@@ -15,7 +15,7 @@ from threads import left_running
 
 from specmt.admission import Admission, Gate
 from specmt.arrays import IntArray
-from specmt.decoding.decoding import Request
+from specmt.decoding.hypotheses import Request
 from specmt.engines.base import Candidates
 from specmt.settings import DecodingSettings
 from specmt.streams.inputs import InputLine, text_parser

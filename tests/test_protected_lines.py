@@ -13,7 +13,7 @@ from scripted import DEFAULTS, SENTENCES, ScriptedEngine, scripted_translator, t
 
 from specmt.alignment import Aligner, Pairs, _word_of_each
 from specmt.assembly import Part, Rendered
-from specmt.decoding.decoding import Iteration, ReplayCounts
+from specmt.decoding.hypotheses import Iteration, ReplayCounts
 from specmt.errors import UsageError
 from specmt.line_alignment import LineAligner
 from specmt.protection.protection import Protection

@@ -18,7 +18,7 @@ from write_sweep import FIGURES, filled
 
 from specmt.bundles.bundle import DecodingDefaults
 from specmt.corpus import Pair
-from specmt.decoding.decoding import Iteration
+from specmt.decoding.hypotheses import Iteration
 from specmt.settings import DecodingSettings
 from specmt.text.vocabulary import EOS_ID
 from specmt.translation import Translation

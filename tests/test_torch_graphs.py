@@ -13,9 +13,10 @@ from pairs import random_weights
 from scripted import beams, decoded
 from torch_pair import PAIR, REAL_IDS, SEED, drafted, read, sentences, targets
 
-from specmt.decoding.decoding import Greedy, Request, Speculative, Strategy
+from specmt.decoding.decoding import Greedy, Speculative, Strategy
 from specmt.decoding.drafting import in_two_passes
 from specmt.decoding.drafting import walk as walk_arrays
+from specmt.decoding.hypotheses import Request
 from specmt.engines import torch_graphs
 from specmt.engines.base import Lattice
 from specmt.engines.torch_engine import TorchEngine

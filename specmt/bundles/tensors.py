@@ -2,7 +2,7 @@
 
 Every matrix is int8 with one float32 scale per row (`NAME_scale`): an output channel of a projection, a token or a
 position of an embedding table. Vectors are float32, or int64 where they hold token ids (`NAME.ids`). Nothing here needs
-numpy, which takes longer to import than a short translation; `specmt.weights` makes arrays of tensors.
+numpy, which takes longer to import than a short translation; `bundles.weights` makes arrays of tensors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Weights of a pair in numpy, to and from the 8- or 4-bit integers in which matrices are stored (`specmt.tensors`).
+"""Weights of a pair in numpy, to and from the 8- or 4-bit integers in which matrices are stored (`bundles.tensors`).
 
 Every engine runs these very numbers. Nothing here needs torch.
 """

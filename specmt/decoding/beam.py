@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmt.arrays import FloatArray, IntArray
-from specmt.decoding.decoding import Hypothesis, Iteration, Request, length_normalised
+from specmt.decoding.hypotheses import Hypothesis, Iteration, Request, length_normalised
 from specmt.engines.base import AnyEngine, step
 from specmt.text.vocabulary import EOS_ID
 

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from specmt.arrays import IntArray
-from specmt.decoding.decoding import Flight, Hypothesis, Iteration, Speculative
+from specmt.decoding.decoding import Flight, Speculative
 from specmt.decoding.drafting import draft_and_verify
+from specmt.decoding.hypotheses import Hypothesis, Iteration
 from specmt.engines.base import Candidates, Iterating, Rows, Run, Size
 from specmt.errors import EngineError
 from specmt.text.vocabulary import EOS_ID

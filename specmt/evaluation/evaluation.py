@@ -21,7 +21,7 @@ import numpy as np
 from specmt.arrays import IntArray
 from specmt.bundles.bundle import DecodingDefaults
 from specmt.corpus import evenly_spread
-from specmt.decoding.decoding import Iteration, ReplayCounts
+from specmt.decoding.hypotheses import Iteration, ReplayCounts
 from specmt.errors import InputError, UsageError
 from specmt.evaluation.scoring import Scores, scores
 from specmt.machine import cpu_model, usable_cores
@@ -68,7 +68,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class StrategyResult:
-    """One strategy's measurements. What is accepted or emitted is counted as `specmt.decoding.Iteration` does."""
+    """One strategy's measurements. What is accepted or emitted is counted as `hypotheses.Iteration` does."""
 
     strategy: str
     settings: DecodingSettings

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from specmt.decoding.decoding import ReplayCounts
+from specmt.decoding.hypotheses import ReplayCounts
 from specmt.protection.spans import Parts, Span, source, target
 from specmt.text.sentences import sentences_of
 from specmt.translation import Translation

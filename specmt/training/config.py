@@ -204,10 +204,10 @@ class DrafterConfig:
 
 @_section
 class ExportConfig:
-    """How weights are stored, and the decoding defaults that the bundle's manifest carries. See `specmt.bundle`."""
+    """How weights are stored, and the decoding defaults that the bundle's manifest carries. See `bundles.bundle`."""
 
     weight_bits: Literal[4, 8] = 8
-    """Of the matrices that each pass reads (see `specmt.weights`); 4: half the memory to read, and less exact."""
+    """Of the matrices that each pass reads (see `bundles.weights`); 4: half the memory to read, and less exact."""
 
     draft_length: Positive = 8
     beta: Positive = 3
