@@ -17,8 +17,8 @@ from pathlib import Path
 
 from specmt import BUNDLED_MODEL
 from specmt.loading import load_translator
+from specmt.protection.finding import KINDS
 from specmt.protection.protection import Protection
-from specmt.protection.spans import KINDS
 from specmt.protection.terminology import read_terminology
 from specmt.settings import DecodingSettings
 from specmt.streams.inputs import text_parser

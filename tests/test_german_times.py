@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import pytest
 from protecting import Model, Words, translated
 
+from specmt.protection.finding import KINDS, SpanFinder
 from specmt.protection.german_times import written_plainly
 from specmt.protection.protection import Protection
-from specmt.protection.spans import KINDS, SpanFinder
 from specmt.protection.terminology import Terminology
 
 

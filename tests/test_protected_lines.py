@@ -16,8 +16,8 @@ from specmt.assembly import Part, Rendered
 from specmt.decoding.hypotheses import Iteration, ReplayCounts
 from specmt.errors import UsageError
 from specmt.line_alignment import LineAligner
+from specmt.protection.finding import KINDS
 from specmt.protection.protection import Protection
-from specmt.protection.spans import KINDS
 from specmt.settings import DecodingSettings
 from specmt.streams.inputs import jsonl_parser
 from specmt.text.guards import LineWarning

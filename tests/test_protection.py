@@ -20,9 +20,10 @@ from specmt import BUNDLED_MODEL
 from specmt.errors import InputError
 from specmt.loading import load_translator
 from specmt.protection.carriers import NUMBERS
+from specmt.protection.finding import KINDS, SpanFinder
 from specmt.protection.pieces import Piece
 from specmt.protection.protection import ATTEMPTS, Protection
-from specmt.protection.spans import KINDS, Span, SpanFinder
+from specmt.protection.spans import Span
 from specmt.protection.terminology import Terminology
 from specmt.settings import DecodingSettings
 from specmt.text.sentences import CARRIER_NAMES

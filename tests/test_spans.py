@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from specmt.errors import InputError, UsageError
+from specmt.protection.finding import PATTERNS, SpanFinder
 from specmt.protection.lines import ProtectedLine
-from specmt.protection.spans import _PATTERNS, Parts, Span, SpanFinder, lacking, source
+from specmt.protection.spans import Parts, Span, lacking, source
 from specmt.protection.terminology import Terminology, read_terminology
 
 
@@ -204,7 +205,7 @@ def test_a_terminology_that_is_none_is_one_line(content: str, message: str, tmp_
 
 def test_no_group_is_repeated_possessively() -> None:
     """That is wrong in some releases of Python, whichever runs the tests."""
-    for pattern in _PATTERNS.values():
+    for pattern in PATTERNS.values():
         assert not re.search(r"\)(?:[*+?]|\{[\d,]+\})\+", pattern)
 
 

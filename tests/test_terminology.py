@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protecting import Model, Words, translated
 
+from specmt.protection.finding import SpanFinder
 from specmt.protection.protection import Protection
-from specmt.protection.spans import Span, SpanFinder, lacking
+from specmt.protection.spans import Span, lacking
 from specmt.protection.terminology import Terminology, forms, whole_word
 
 HOLDING = Terminology(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from protecting import Model, Words, translated
 
+from specmt.protection.clock import set_right
+from specmt.protection.finding import SpanFinder
 from specmt.protection.protection import Protection
-from specmt.protection.spans import Span, SpanFinder
-from specmt.protection.times import Time, set_right, time_of
+from specmt.protection.spans import Span
+from specmt.protection.times import Time, time_of
 
 
 def times_in(line: str) -> list[Time]:

@@ -24,9 +24,10 @@ from functools import partial
 
 from specmt.errors import InputError
 from specmt.protection.carriers import Attempt, Carriers
+from specmt.protection.finding import KINDS, SpanFinder
 from specmt.protection.lines import ProtectedLine, rewritten, with_spaces_of
 from specmt.protection.pieces import as_piece, combined, translate_pieces, without_end
-from specmt.protection.spans import KINDS, Parts, Span, SpanFinder, lacking, source
+from specmt.protection.spans import Parts, Span, lacking, source
 from specmt.protection.terminology import Terminology
 from specmt.text.capitals import without_capital
 from specmt.text.vocabulary import AnyVocabulary
@@ -151,7 +152,7 @@ class Protection:
         """Say what of the source's spans is not in the translation, and leave out alternatives that lost more."""
         spans = [part for part in self._spans.parts(line.text) if isinstance(part, Span)]
         if times := [span.time for span in spans if span.time]:
-            from specmt.protection.times import set_right
+            from specmt.protection.clock import set_right
 
             translation = rewritten(translation, partial(set_right, times))
         lost = lacking(translation.text, spans, spans)

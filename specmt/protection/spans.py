@@ -1,90 +1,26 @@
-"""The parts of a line that are protected: how they are found in it, and looked for in a translation."""
+"""The parts of a line that are protected, and how they are looked for in a translation."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from specmt.errors import UsageError
 from specmt.protection import ordinals
-from specmt.protection.terminology import Terminology, whole_word
+from specmt.protection.terminology import whole_word
 from specmt.translation import Translation
 
 if TYPE_CHECKING:
     from specmt.protection.times import Time
 
-KINDS = ("url", "email", "tag", "placeholder", "code", "number")
-
-_IN_URL = r"[^\s<>\"'{}|\\^`()]"
-_REST_OF_URL = (
-    rf"(?:{_IN_URL}|\({_IN_URL}*\)|\((?!{_IN_URL}*\)))*"
-    rf"(?:(?![.,;:!?\[\]]){_IN_URL}|\({_IN_URL}*\))"
-)
-_DOMAIN = r"\.(?:com|de|at|ch|eu|org|net|info|io|gov|edu|uk|fr|nl|pl)(?![\w@-]|\.\w)"
-"""The end of a host's name without `www`, in small letters: domains that are no words of German or English."""
-_RAISED = r"[\u00b2\u00b3\u00b9\u2070-\u2079]"
-_FRACTION = r"[\u00bc-\u00be\u2150-\u215e]"
-_REFERENCE = r"\[\d{1,4}(?:(?:, ?|[-–])\d{1,4}){0,20}\]"
-"""Numbers of references."""
-_FORMAT = r"[-+#0]{0,5}\d{0,4}(?:\.\d{1,4})?(?:ll?|h)?"
-_CONVERSION = "[sdifgGxXeEuco@]"
-_MARKUP = frozenset("<>&")
-_UNPRINTED = frozenset("\u00a0\u00ad\u2009\u202f")
-"""Characters of texts that are not printed: blanks, and the soft hyphen."""
-_UNIT = r"x%|(?:(?:[KMGT]i?)?B|px|[kcm]?m|m?s|h)\b"
-"""What may stand right behind `%s`, `%d` or `%f`; before another letter, that is no placeholder (`50 %ige`)."""
-_ENTITY = r"&(?:[A-Za-z]\w*|#\d+);"
-_PATTERNS = {
-    "tag": (
-        r"(?<!\\)(?:(?:\\[nrt]){2,}|\\[nrt](?=[A-ZÄÖÜ\d\s]|$))"  # not in `C:\neu`
-        r"|<!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:-]*(?:\s(?>(?>\"[^\"<]*\"|'[^'<]*'|[^<>])*))?/?>"
-    ),
-    "url": (
-        rf"(?:(?i:https?|ftp|file)://|(?i:www)\.){_REST_OF_URL}"
-        rf"|(?<![\w./@+-])\w[\w-]*(?:\.[\w-]+)*?{_DOMAIN}(?:(?::\d+)?/(?:{_REST_OF_URL})?)?"
-    ),
-    "email": r"(?<![\w.+-])(?:(?i:mailto):)?[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
-    "placeholder": (
-        r"\{\{[^{}]*\}\}|\$\{[^{}]*\}|%\{[^{}]*\}|\{%[^{}]*%\}"
-        r"|\{\s?[\w.\[\]#-]*(?:![rsa])?(?::[^{}\s]*)?\s?\}"
-        rf"|(?<![\d%])%(?:(?:\(\w+\)|\d{{1,3}}\$){_FORMAT}{_CONVERSION}"
-        rf"|{_FORMAT}(?:{_CONVERSION}(?!\w)|[sdf](?={_UNIT})))(?:%%)?"
-        r"|(?<![\w%])%[A-Z_][A-Z0-9_]*%|(?<![\w%])%\d+(?!\w)|\$[A-Za-z_]\w*"
-        rf"|{_ENTITY}"
-        r"|(?<![\w.,])\d++(?>(?:[.,]\d++)*)%%|%%"
-    ),
-    "code": r"(?<![\w#&])(?:#[0-9A-Fa-f]{6}|(?=\d*[A-Z]\d*[A-Z])(?=[A-Z]*\d[A-Z]*\d)[A-Z\d]{4,})(?!\w)",
-    "number": (
-        rf"{_REFERENCE}"
-        r"|(?<![\w.,])(?<!\d[:/])(?:\d++(?>(?:[.,:/]\d++|['’]\d{3}(?!\d))+)[^\W\d_]{0,4}+"
-        rf"|\d++(?:{_FRACTION}|{_RAISED}++)?(?![.,:/]\d)|{_FRACTION})(?!\w)"
-        r"(?:[ \u00a0]?[cdkm]?m[\u00b2\u00b3](?!\w))?"
-    ),
-}
-"""What is found takes time in proportion to the line: no pattern begins anew within what another try has read.
-
-Groups are repeated in `(?>…)`, not by `*+` or `++`: those take in a part of one repetition too many in Python 3.11.2,
-that of Debian 12 (python/cpython#106052).
-"""
-_COUNT = re.compile(
-    rf"%(?:\(\w+\)|\d+\$)?{_FORMAT}[diu]|[^\w]*(?i:\w*(?:count|num|anzahl|total|amount|days|tage)\w*|n)\W*"
-)
-"""Placeholders that stand for numbers."""
-_UNIT_BEHIND = re.compile(r"\s?[€%$]")
-_NAMELESS = re.compile(r"%(?:\d+\$)?s|\{\d*\}")
-_NOUN_BEHIND = re.compile(r"\s[A-ZÄÖÜ][a-zäöüß]{2}")
-"""What stands behind others that do: a unit, or a noun where they do not say what they are."""
-_MAY_HAVE_TIMES = re.compile(r"(?i:uhr)\b|\dh|\d h\b|(?i:halb|viertel) ")
-"""What stands in German lines with times that are to be written plainly."""
+FRACTION = r"[\u00bc-\u00be\u2150-\u215e]"
+"""A fraction in one character."""
 _POSITIONAL = re.compile(r"%[-+#0]*\d*(?:\.\d+)?[a-zA-Z@]+(?:%%)?|\{\s?(?:[!:][^{}]*)?\}")
 """Placeholders that are told from others by their order alone."""
-_TRIGGER = re.compile(rf"[\d\\<@{{%$&]|{_FRACTION}|://|(?i:www)\.|{_DOMAIN}")
-"""What stands in every span but a term; a line without is told from others fast."""
-_NUMBER_BEGINS = re.compile(rf"(?<!\d)(?<!\d[.,:/])(?=\[?\d|{_FRACTION})")
+_NUMBER_BEGINS = re.compile(rf"(?<!\d)(?<!\d[.,:/])(?=\[?\d|{FRACTION})")
 _NUMBER_GOES_ON = re.compile(r"\d|[.,:/]\d")
 _WORD_GOES_ON = re.compile(r"\w")
 """Behind a number that ends in another character than a digit."""
@@ -95,7 +31,7 @@ class Span:
     """A part of a line: what it is, how it stands there, and how it must stand in the translation."""
 
     kind: str
-    """One of `KINDS`, `term`, or `element`: an opening tag, its content and the closing tag."""
+    """One of `finding.KINDS`, `term`, or `element`: an opening tag, its content and the closing tag."""
     text: str
     target: str
     content: str = ""
@@ -161,98 +97,6 @@ def source(part: str | Span) -> str:
 def target(part: str | Span) -> str:
     """A part as it must stand in the translation, where it is a span."""
     return part.target if isinstance(part, Span) else part
-
-
-class SpanFinder:
-    """Finds spans of some kinds, and terms."""
-
-    def __init__(
-        self, kinds: Iterable[str] = KINDS, terminology: Terminology | None = None, plain_times: bool = False
-    ) -> None:
-        """Find spans of `kinds`, of `KINDS`, and terms.
-
-        Args:
-            plain_times: whether German times of day are written plainly before, if numbers are of the kinds.
-
-        Raises:
-            UsageError: another kind.
-        """
-        kinds = list(kinds)
-        for kind in kinds:
-            if kind not in KINDS:
-                raise UsageError(f"--protect {kind}: expected none, or some of {','.join(KINDS)}")
-        self._kinds = kinds
-        self._terminology = terminology
-        self._rewrites_times = plain_times and "number" in kinds
-        patterns = {kind: pattern for kind, pattern in _PATTERNS.items() if kind in kinds and kind != "number"}
-        if terminology and terminology.targets:
-            patterns["term"] = terminology.pattern
-        if "number" in kinds:
-            patterns["number"] = _PATTERNS["number"]
-        alternatives = "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in patterns.items())
-        self._pattern = re.compile(alternatives or r"(?!)")
-
-    def readable(self, line: str) -> str:
-        """A line as models read it best.
-
-        With characters for their entities (`&uuml;`, `&nbsp;`), which would part it as placeholders; and with plain
-        times of day, if these are asked for.
-        """
-        if "placeholder" in self._kinds and "&" in line:
-            line = re.sub(_ENTITY, lambda match: _character(match[0]), line)
-        return self._with_plain_times(line) if self._rewrites_times and _MAY_HAVE_TIMES.search(line) else line
-
-    def any_in(self, line: str) -> bool:
-        """Whether a line has any, or is to be written otherwise."""
-        worth_a_look = self._terminology is not None or _TRIGGER.search(line) is not None
-        return (worth_a_look and self._pattern.search(line) is not None) or self.readable(line) != line
-
-    def _with_plain_times(self, line: str) -> str:
-        """A line with its times written plainly, but not within addresses, tags, placeholders and terms."""
-        from specmt.protection import german_times
-
-        kept = [match.span() for match in self._pattern.finditer(line) if match.lastgroup != "number"]
-        starts, ends = [0, *(end for _, end in kept)], [*(start for start, _ in kept), len(line)]
-        between = [german_times.written_plainly(line[start:end]) for start, end in zip(starts, ends, strict=True)]
-        spans = [*(line[start:end] for start, end in kept), ""]
-        return "".join(text + span for text, span in zip(between, spans, strict=True))
-
-    def parts(self, line: str) -> Parts:
-        """A line as text and spans in turn."""
-        from specmt.protection import times  # not before there is a span: its patterns take a while to be made
-
-        parts: Parts = []
-        end = 0
-        for match in self._pattern.finditer(line):
-            kind, text = str(match.lastgroup), match[0]
-            target = self._terminology.target(text) if kind == "term" and self._terminology else text
-            before, end = line[end : match.start()], match.end()
-            behind = line[end : end + times.LONGEST_BEHIND]
-            time, ordinal = None, False
-            if kind == "number":
-                time = times.time_of(text, line[max(match.start() - times.LONGEST_BEFORE, 0) : match.start()], behind)
-                ordinal = ordinals.is_ordinal(text, behind)
-            is_count = kind == "placeholder" and _is_count(text, behind)
-            parts += [before, Span(kind, text, target, is_count=is_count, time=time, is_ordinal=ordinal)]
-        return [part for part in [*parts, line[end:]] if part]
-
-
-def _is_count(placeholder: str, behind: str) -> bool:
-    """Whether a placeholder seems to stand for a number, given what stands behind it."""
-    if placeholder.startswith("&") or "%%" in placeholder:
-        return False
-    if _COUNT.fullmatch(placeholder) or _UNIT_BEHIND.match(behind):
-        return True
-    return bool(_NAMELESS.fullmatch(placeholder) and _NOUN_BEHIND.match(behind))
-
-
-def _character(entity: str) -> str:
-    """What an entity stands for, but for what is marked up with or cannot be printed; else the entity."""
-    from html import unescape  # which takes as long as a short sentence, and is seldom needed
-
-    character = unescape(entity)
-    is_text = character.isprintable() and character not in _MARKUP
-    return character if is_text or character in _UNPRINTED else entity
 
 
 def lacking(text: str, wanted: Sequence[Span], spans: Sequence[Span]) -> list[Span]:

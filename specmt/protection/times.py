@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 NUMBER = r"\d{1,2}(?:[.:]\d\d)?"
@@ -45,15 +44,8 @@ _RANGE_BEFORE = re.compile(rf"({NUMBER})(?:\s?(?i:uhr))?\s?(?:-|–|bis|und)\s?$
 LONGEST_BEHIND, LONGEST_BEFORE = 45, 80
 """Characters around a number that say whether it is a time, and in which part of the day."""
 _TIME = re.compile(r"(\d{1,2})(?:[.:](\d\d))?")
-_TO = r"\s?(?:to|and|until|-|–)\s?"
-_HALF = r"[apAP]\.?\s?[mM]\b"
-_WITH_HALF = re.compile(rf"(?<![\d.,:])({NUMBER})(\s?)([apAP])(?=\.?\s?[mM]\b)")
-"""A time with the first letter of `a.m.` or `p.m.`."""
-_RANGE = re.compile(rf"(?<![\d.,:])({NUMBER})(?={_TO}({NUMBER})\s?([apAP])(\.?\s?[mM])\b)")
-"""The first of two times, of which the second has `a.m.` or `p.m.`."""
-_O_CLOCK = re.compile(rf"(?<![\d.,:])({NUMBER})(?:[ -]o['’]| )clock\b")
-_UNFINISHED = re.compile(r"(?<=\d)(\s?[apAP]\.[mM])(?:(?![\w.])|\.\.(?!\.))")
-"""Without the last full stop, as what a tag closes has none, or with that of the sentence besides."""
+TO = r"\s?(?:to|and|until|-|–)\s?"
+HALF = r"[apAP]\.?\s?[mM]\b"
 
 
 @dataclass(frozen=True)
@@ -75,17 +67,17 @@ class Time:
     @property
     def is_of_24(self) -> bool:
         """Whether its number is none of the twelve-hour clock."""
-        return not _is_of_12(self.number)
+        return not is_of_12(self.number)
 
     def is_said(self, text: str) -> bool:
         """Whether it stands in an English text in another way, as `2:30 p.m.` or `14:30` for `14.30`."""
-        hour, minutes = _dial(self.number)
+        hour, minutes = dial(self.number)
         if hour == 12 and not minutes and re.search(r"\bnoon\b" if self.half == "p" else r"\bmidnight\b", text):
             return True
         past = rf"[.:]{minutes}" if minutes else r"(?:[.:]00)?"
         # Where only other words tell the half, `set_right` sees to it.
-        half = _HALF if self.is_certain and not self.is_of_24 else rf"(?i:{self.half})\.?\s?[mM]\b"
-        by_twelve = rf"{hour}{past}(?:{_TO}{NUMBER}\s?{_HALF}|\s?{half})"
+        half = HALF if self.is_certain and not self.is_of_24 else rf"(?i:{self.half})\.?\s?[mM]\b"
+        by_twelve = rf"{hour}{past}(?:{TO}{NUMBER}\s?{HALF}|\s?{half})"
         with_colon = re.escape(self.number.replace(".", ":"))
         alternatives = rf"{by_twelve}|{with_colon}(?!\d|[.,:]\d)" if "." in self.number else by_twelve
         return re.search(rf"(?<![\d.,:])(?:{alternatives})", text) is not None
@@ -115,7 +107,7 @@ def _part_of(match: re.Match[str]) -> str:
 def _part_before(before: str, hour: int) -> str:
     """The part of the day that is named before a time, or before the first of two if that is the earlier."""
     if first := _RANGE_BEFORE.search(before):
-        before = before[: first.start()] if _hour(first[1]) < hour else ""
+        before = before[: first.start()] if hour_of(first[1]) < hour else ""
     part = ""
     for match in _PART_ANYWHERE.finditer(before):
         until = _UNTIL.fullmatch(before, match.end()) and not _SINCE.search(before[: match.start()])
@@ -136,103 +128,20 @@ def _placed(hour: int, part: str) -> int | None:
     return hour + 12 if hour in _LATER.get(part, ()) else None
 
 
-def set_right(times: Sequence[Time], text: str) -> str:
-    """An English text in which a line's times that have `a.m.` or `p.m.` are of the right half of the day."""
-    clock = _Clock(times)
-    text = clock.with_halves(text)
-    text = _RANGE.sub(clock.first_of_two, text)
-    return _UNFINISHED.sub(r"\1.", _O_CLOCK.sub(clock.of_the_clock, text))
+def is_of_12(number: str) -> bool:
+    """Whether an hour, perhaps with minutes, is one of the twelve-hour clock."""
+    return 0 < hour_of(number) <= 12
 
 
-class _Clock:
-    """A line's times by what a dial shows of them."""
-
-    def __init__(self, times: Sequence[Time]) -> None:
-        self._times: dict[tuple[int, str], list[Time]] = {}
-        for time in times:
-            self._times.setdefault(_dial(time.number), []).append(time)
-        self._alike = {dial: same[0] for dial, same in self._times.items() if len({time.half for time in same}) == 1}
-        """Of those that look alike, if they are of the same half of the day, the first."""
-        self._of_24 = {_hour(time.number): time for time in times if time.is_of_24}
-        """Those that no dial shows as the line does; if there are any, the others are of 24 hours too."""
-
-    def with_halves(self, text: str) -> str:
-        """A text whose times that have halves have the right ones; those that look alike are taken in their order."""
-        places: dict[tuple[int, str], list[int]] = {}
-        matches = list(_WITH_HALF.finditer(text))
-        for place, match in enumerate(matches):
-            if _is_of_12(match[1]) or _hour(match[1]) in self._of_24:
-                places.setdefault(_dial(match[1]), []).append(place)
-        right: dict[int, str] = {}
-        for dial, alike in places.items():
-            right |= zip(alike, self._halves(dial, [(matches[one][1], matches[one][3]) for one in alike]), strict=True)
-        said, end = [], 0
-        for place, half in sorted(right.items()):
-            match = matches[place]
-            said += [text[end : match.start()], _by_twelve(match[1]), match[2], half]
-            end = match.end()
-        return "".join([*said, text[end:]])
-
-    def _halves(self, dial: tuple[int, str], found: Sequence[tuple[str, str]]) -> list[str]:
-        """The right halves of times of a translation that look alike on a dial, given their numbers and halves."""
-        wanted = [self._half(time) for time in self._times.get(dial, [])]
-        given = [letter.lower() if _is_of_12(number) else self._of_24[_hour(number)].half for number, letter in found]
-        if len(set(wanted)) == 1:
-            given = [wanted[0] or half for half in given]
-        elif len(wanted) == len(given) and sorted(filter(None, wanted)) != sorted(given):
-            given = [right or half for right, half in zip(wanted, given, strict=True)]
-        return [_like(letter, half) for (_, letter), half in zip(found, given, strict=True)]
-
-    def first_of_two(self, match: re.Match[str]) -> str:
-        """The first of two times, of which the second has a half, with its own if that is another."""
-        time, second = self._only(match[1]), self._only(match[2])
-        if time is None or not (self._half(time) or (second and self._half(second))):
-            return match[0]
-        number = _by_twelve(match[1])
-        if time.half == match[3].lower():
-            return number
-        return f"{number} {_like(match[3], time.half)}{match[4]}{'.' if '.' in match[4] else ''}"
-
-    def of_the_clock(self, match: re.Match[str]) -> str:
-        """What has `o'clock` or `clock` behind it that is no full hour of the twelve-hour clock."""
-        time = self._only(match[1])
-        if time is None:
-            return match[0]
-        if not _is_of_12(match[1]):
-            return f"{_by_twelve(match[1])} {time.half}.m."
-        return _by_twelve(match[1]) if _dial(match[1])[1] else match[0]
-
-    def _only(self, number: str) -> Time | None:
-        """The line's time that one of its translation is; None if it has none, or several of other halves."""
-        if not _is_of_12(number):
-            return self._of_24.get(_hour(number))
-        return self._alike.get(_dial(number))
-
-    def _half(self, time: Time) -> str | None:
-        return time.half if time.is_certain or self._of_24 else None
-
-
-def _is_of_12(number: str) -> bool:
-    return 0 < _hour(number) <= 12
-
-
-def _hour(number: str) -> int:
+def hour_of(number: str) -> int:
+    """The hour of a time such as `14.30`."""
     time = _TIME.fullmatch(number)
     assert time
     return int(time[1])
 
 
-def _dial(number: str) -> tuple[int, str]:
+def dial(number: str) -> tuple[int, str]:
     """What a dial shows: an hour of twelve, and minutes; of a full hour none."""
     time = _TIME.fullmatch(number)
     assert time
     return (int(time[1]) - 1) % 12 + 1, (time[2] or "").replace("00", "")
-
-
-def _by_twelve(number: str) -> str:
-    """A time by the twelve-hour clock, as English writes it."""
-    return re.sub(r"^\d+", str(_dial(number)[0]), number).replace(".", ":")
-
-
-def _like(letter: str, half: str) -> str:
-    return half.upper() if letter.isupper() else half
