@@ -72,4 +72,5 @@ $(BIN)/python:
 	@$(PIP_INSTALL) --no-deps fairseq==0.12.2 2> .venv/fairseq.log || { \
 	  echo "fairseq does not compile (.venv/fairseq.log): installing it without extensions" >&2; \
 	  READTHEDOCS=1 $(PIP_INSTALL) --no-deps --no-cache-dir fairseq==0.12.2; }
+	@$(BIN)/python -m compileall -q specmt
 	@touch $@

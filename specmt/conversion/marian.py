@@ -20,9 +20,9 @@ from torch import Tensor
 
 from specmt.bundles.architecture import Architecture
 from specmt.bundles.tensors import SOURCE_POSITIONS, TARGET_POSITIONS, VERIFIER_OUTPUT, expected_shapes
+from specmt.conversion.fairseq_checkpoint import Verifier
 from specmt.conversion.foreign_files import Settings, Tensors, read_file, read_pickle, shown, tensors_in
 from specmt.errors import InputError, reason
-from specmt.fairseq_backend.foreign import Verifier
 from specmt.text.dictionaries import Segmentation
 from specmt.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
 
