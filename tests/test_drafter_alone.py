@@ -66,6 +66,7 @@ def test_a_converted_verifier_gets_a_drafter_and_stays_as_it_is(converted: Path,
 
 def test_a_drafter_alone_goes_on_where_it_was_killed_and_from_an_earlier_one(converted: Path, tmp_path: Path) -> None:
     short = ("drafter.optimizer.max_updates=40", "drafter.optimizer.checkpoint_updates=20")
+    short += ("distillation.sample={train: {limit: 200}}",)
     for stage in ("distil", "drafter", "export", "evaluate"):
         kill_at(f"{stage}: begins", alone(tmp_path / "run", converted, *short))
     assert "evaluate: done" in specmt(*alone(tmp_path / "run", converted, *short)).stderr.decode()

@@ -25,6 +25,9 @@ from specmt.text.vocabulary import add_characters
 from specmt.training.config import load_config
 from specmt.training.earlier import Earlier
 
+FEW_SOURCES = ("refinement.optimizer.replicas=1", "refinement.sample={train: {limit: 200}}")
+FEW_SOURCES += ("distillation.sample={train: {limit: 200}}",)
+"""For runs in which what is learned does not matter."""
 STAGES = ("tokenizer", "binarise", "verifier", "refine", "distil", "drafter", "export", "evaluate")
 
 
@@ -279,7 +282,7 @@ def test_a_bundle_can_be_trained_further(bundle: Path, tmp_path: Path) -> None:
         for name, value in {"max_updates": 4, "warmup_updates": 1, "checkpoint_updates": 2}.items()
     ]
     more = ("tokenizer.required_characters=€", "tokenizer.vocabulary_size=408")
-    more += ("refinement.sample={train: {references: true}}",)
+    more += (*FEW_SOURCES, "refinement.sample={train: {references: true}}")
     arguments = train_arguments(tmp_path / "run", f"start_from={bundle}", *few, *more)
     kill_at("verifier: begins", arguments)
     kill_at(f"drafter: goes on from {bundle}", arguments)
@@ -296,7 +299,7 @@ def test_a_bundle_can_be_trained_further(bundle: Path, tmp_path: Path) -> None:
     assert f"start_from: {bundle} translates de to en" in told.stderr.decode()
     shutil.copytree(bundle, tmp_path / "calibrated")
     specmt("export", tmp_path / "calibrated", "--calibration", SMOKE / "test.de")
-    again = specmt(*arguments[:-1], arguments[-1], f"--set=start_from={tmp_path / 'calibrated'}").stderr.decode()
+    again = specmt(*arguments, f"--set=start_from={tmp_path / 'calibrated'}").stderr.decode()
     assert "drafter: up to date" in again, "another calibration changes no weight"
 
 
@@ -335,6 +338,7 @@ def test_a_run_killed_in_every_stage_ends_with_a_working_bundle(tmp_path: Path) 
     output = tmp_path / "run"
     short = ("verifier.optimizer.max_updates=60", "verifier.optimizer.checkpoint_updates=20")
     short += ("drafter.optimizer.max_updates=40", "drafter.optimizer.checkpoint_updates=20")
+    short += ("refinement.optimizer.max_updates=20", "refinement.optimizer.checkpoint_updates=10", *FEW_SOURCES)
     for stage in STAGES:
         # In the verifier's, after a checkpoint; in the others, as soon as they begin.
         moment = f"{stage}: update 40/" if stage == "verifier" else f"{stage}: begins"
