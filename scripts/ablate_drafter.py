@@ -43,11 +43,11 @@ from specmt.bundles.weights import dequantised, load_weights, read_stored, save_
 from specmt.corpus import evenly_spread
 from specmt.engines.base import AnyEngine
 from specmt.engines.calibration import calibrate
-from specmt.engines.exporting import calibration_sources
 from specmt.engines.native_engine import NativeEngine
 from specmt.engines.torch_engine import TorchEngine
 from specmt.engines.torch_networks import Networks
 from specmt.engines.torch_rows import TorchRows
+from specmt.exporting import calibration_sources
 from specmt.fairseq_backend import checkpoints
 from specmt.files import write_json
 from specmt.loading import load_translator

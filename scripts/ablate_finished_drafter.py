@@ -30,9 +30,9 @@ from specmt.bundles.bundle import load_bundle
 from specmt.bundles.tensors import DRAFTER_OUTPUT, ids_name
 from specmt.bundles.weights import load_weights
 from specmt.corpus import evenly_spread
-from specmt.decoding.decoding import Greedy, RequestQueue, decode
-from specmt.decoding.drafting import walk
+from specmt.decoding.loops import Greedy, RequestQueue, decode
 from specmt.engines.base import Lattice
+from specmt.engines.drafting import walk
 from specmt.engines.torch_engine import TorchEngine
 from specmt.files import write_json
 from specmt.loading import load_translator

@@ -19,8 +19,8 @@ from specmt import BUNDLED_MODEL
 from specmt.bundles.bundle import load_bundle
 from specmt.bundles.weights import load_weights
 from specmt.corpus import evenly_spread, read_lines
-from specmt.decoding.decoding import Greedy, RequestQueue, Speculative, Strategy, decode
 from specmt.decoding.hypotheses import Hypothesis, Request
+from specmt.decoding.loops import Greedy, RequestQueue, Speculative, Strategy, decode
 from specmt.engines.torch_engine import TorchEngine
 from specmt.engines.torch_graphs import GraphedTorchEngine
 from specmt.text.vocabulary import EOS_ID

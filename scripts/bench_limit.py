@@ -28,9 +28,9 @@ import numpy as np
 from benchmarking import CORPORA, Options, Results, last_cores
 
 from specmt.arrays import IntArray
-from specmt.decoding.drafting import draft_and_verify
 from specmt.engines.base import AnyEngine, Candidates, Lattice, Rows, Speculation
-from specmt.evaluation.evaluation import strategy_settings
+from specmt.engines.drafting import draft_and_verify
+from specmt.evaluation.measuring import strategy_settings
 from specmt.loading import load_translator
 from specmt.settings import DecodingSettings
 from specmt.text.vocabulary import EOS_ID, AnyVocabulary

@@ -30,9 +30,9 @@ from ctranslate2.converters.transformers import MarianMTLoader, TransformersConv
 from transformers import MarianConfig, MarianMTModel
 
 from specmt.bundles.bundle import load_bundle
-from specmt.conversion.conversion import Conversion, convert
-from specmt.decoding.decoding import Greedy, RequestQueue, decode
+from specmt.conversion.converting import Conversion, convert
 from specmt.decoding.hypotheses import Request
+from specmt.decoding.loops import Greedy, RequestQueue, decode
 from specmt.loading import load_translator
 from specmt.text.vocabulary import EOS_ID, AnyVocabulary
 

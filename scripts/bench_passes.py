@@ -32,8 +32,8 @@ from specmt.bundles.architecture import Architecture
 from specmt.bundles.bundle import WEIGHTS, load_bundle
 from specmt.bundles.tensors import expected_shapes, ids_name
 from specmt.bundles.weights import read_stored, save_weights, weight_bits
-from specmt.engines.exporting import write_cpu_files
 from specmt.engines.native_engine import NativeEngine, NativeRows
+from specmt.exporting import write_cpu_files
 from specmt.loading import load_translator
 from specmt.settings import DecodingSettings
 from specmt.text.vocabulary import EOS_ID

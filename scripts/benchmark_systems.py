@@ -187,7 +187,7 @@ class _Specmt:
         threads: int,
         device: str,
     ) -> None:
-        from specmt.evaluation.evaluation import strategy_settings
+        from specmt.evaluation.measuring import strategy_settings
         from specmt.loading import load_translator
 
         self._translator = load_translator(Path(bundle), device, precision, threads, engine)

@@ -22,7 +22,7 @@ from specmt.protection.protection import Protection
 from specmt.protection.terminology import read_terminology
 from specmt.settings import DecodingSettings
 from specmt.streams.inputs import text_parser
-from specmt.streams.streams import LineStream
+from specmt.streams.line_stream import LineStream
 from specmt.translation import Translation
 from specmt.translator import Translator
 

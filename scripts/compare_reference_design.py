@@ -45,8 +45,8 @@ from specmt.arrays import IntArray
 from specmt.bundles.architecture import Architecture
 from specmt.bundles.bundle import WEIGHTS, load_bundle
 from specmt.bundles.weights import dequantised, read_stored
-from specmt.decoding.decoding import Flight, Greedy, Speculative, Strategy
 from specmt.decoding.hypotheses import Request
+from specmt.decoding.loops import Flight, Greedy, Speculative, Strategy
 from specmt.engines.base import AnyEngine, Speculation
 from specmt.engines.torch_engine import TorchEngine
 from specmt.engines.torch_rows import TorchRows

@@ -39,7 +39,7 @@ from specmt.files import file_digest  # noqa: E402
 from specmt.settings import DecodingSettings  # noqa: E402
 from specmt.streams.forms import Form  # noqa: E402
 from specmt.streams.inputs import text_parser  # noqa: E402
-from specmt.streams.streams import LineStream  # noqa: E402
+from specmt.streams.line_stream import LineStream  # noqa: E402
 from specmt.text.segmentation import Splitting  # noqa: E402
 from specmt.translation import Translation  # noqa: E402
 from specmt.translator import Translator  # noqa: E402

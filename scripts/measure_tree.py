@@ -31,9 +31,9 @@ from benchmarking import BUNDLED, ROOT
 from specmt.arrays import FloatArray, IntArray
 from specmt.bundles.bundle import Bundle, load_bundle
 from specmt.corpus import Pair, evenly_spread, read_corpus
-from specmt.decoding.decoding import Greedy, RequestQueue, decode
-from specmt.decoding.drafting import walk
+from specmt.decoding.loops import Greedy, RequestQueue, decode
 from specmt.engines.base import AnyEngine, Lattice
+from specmt.engines.drafting import walk
 from specmt.engines.torch_engine import TorchEngine
 from specmt.files import write_json
 from specmt.loading import load_translator

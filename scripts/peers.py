@@ -18,8 +18,8 @@ from specmt.bundles.architecture import Architecture
 from specmt.bundles.bundle import TOKENIZER, Bundle, load_bundle
 from specmt.bundles.tensors import VERIFIER_OUTPUT, ids_name
 from specmt.bundles.weights import LARGEST, load_weights
-from specmt.decoding.decoding import Greedy, RequestQueue, decode
 from specmt.decoding.hypotheses import Request
+from specmt.decoding.loops import Greedy, RequestQueue, decode
 from specmt.files import atomic_path, file_digest
 from specmt.machine import cpu_model
 from specmt.text.vocabulary import EOS_ID, MASK_ID, AnyVocabulary

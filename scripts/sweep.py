@@ -28,9 +28,9 @@ from significance import compare
 
 from specmt.arrays import IntArray
 from specmt.corpus import Pair
-from specmt.decoding.drafting import walk
 from specmt.engines.base import AnyEngine, Candidates, Rows, Speculation
-from specmt.evaluation.evaluation import Output
+from specmt.engines.drafting import walk
+from specmt.evaluation.measuring import Output
 from specmt.evaluation.scoring import scores
 from specmt.loading import load_translator
 from specmt.settings import DecodingSettings

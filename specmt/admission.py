@@ -1,6 +1,6 @@
 """Which sentence is decoded next, for a stream whose lines are still arriving.
 
-Sentences enter the rows in flight when there is room (`decoding.decode`). Those that wait are sorted by length
+Sentences enter the rows in flight when there is room (`loops.decode`). Those that wait are sorted by length
 within a window, longest first and shortest first in turn, so that neighbours in a batch are about equally long where
 one window follows the other, and no sentence waits longer than for its window.
 """
@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from specmt.decoding.hypotheses import Request
 from specmt.errors import SpecmtError
-from specmt.streams.streams import LineStream
+from specmt.streams.line_stream import LineStream
 
 T = TypeVar("T")
 

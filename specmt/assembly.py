@@ -10,7 +10,8 @@ from typing import TypeAlias
 from specmt.decoding.hypotheses import Hypothesis, Iteration, ReplayCounts, Request, length_normalised
 from specmt.streams.inputs import InputLine
 from specmt.text.capitals import with_capitals, without_capital
-from specmt.text.guards import LineWarning, has_letter, printable, without_repeats
+from specmt.text.characters import has_letter, printable
+from specmt.text.guards import LineWarning, without_repeats
 from specmt.text.marks import is_enumerator, is_single_letter
 from specmt.text.punctuation import bracketed, goes_on_behind, punctuated
 from specmt.text.segmentation import Segment

@@ -14,7 +14,7 @@ from rich.text import Text
 from specmt.decoding.hypotheses import Iteration
 from specmt.decoding.verification import BLANK_ID
 from specmt.settings import DecodingSettings
-from specmt.text.guards import printable
+from specmt.text.characters import printable
 from specmt.text.vocabulary import EOS_ID, MASK_PIECE, AnyVocabulary
 from specmt.translation import Translation
 

@@ -12,8 +12,8 @@ from specmt.engines import native_library
 from specmt.engines.base import AnyEngine
 from specmt.engines.names import EngineName, Precision
 from specmt.errors import EngineError, UsageError
+from specmt.text.languages import usual_code
 from specmt.text.segmentation import Splitting
-from specmt.text.sentences import usual_code
 from specmt.translator import Limits, Translator
 
 if TYPE_CHECKING:

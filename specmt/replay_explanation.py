@@ -13,7 +13,7 @@ from rich.text import Text
 from specmt.decoding.hypotheses import Iteration, ReplayCounts
 from specmt.explanation import Title, last_pieces, pieces
 from specmt.settings import DecodingSettings
-from specmt.text.guards import printable
+from specmt.text.characters import printable
 from specmt.text.vocabulary import AnyVocabulary
 from specmt.translation import Translation
 

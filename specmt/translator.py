@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from specmt.admission import Admission, Gate
 from specmt.assembly import Board, Line, Part, translated
 from specmt.bundles.bundle import DecodingDefaults
-from specmt.decoding.decoding import Plan, RequestQueue, Waiting, decode
 from specmt.decoding.hypotheses import Hypothesis, ReplayCounts, Request
+from specmt.decoding.loops import Plan, RequestQueue, Waiting, decode
 from specmt.decoding.plans import plan_of
 from specmt.engines.base import AnyEngine
 from specmt.errors import InputError, UsageError
@@ -20,7 +20,7 @@ from specmt.line_alignment import LineAligner
 from specmt.reading import Reader, Spelling
 from specmt.settings import BATCH_SIZE, DecodingSettings
 from specmt.streams.inputs import InputLine, is_text
-from specmt.streams.streams import LineStream
+from specmt.streams.line_stream import LineStream
 from specmt.text.guards import repeats
 from specmt.text.marks import is_enumerator, is_single_letter
 from specmt.text.segmentation import Segment, Splitting

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from specmt.corpus import evenly_spread, read_lines
-from specmt.decoding.decoding import Flight, Greedy, Speculative, Strategy
 from specmt.decoding.hypotheses import Iteration, Request
+from specmt.decoding.loops import Flight, Greedy, Speculative, Strategy
 from specmt.engines.base import AnyEngine
 from specmt.errors import InputError
 from specmt.text.vocabulary import EOS_ID, MASK_ID

@@ -15,10 +15,10 @@ from specmt.bundles.architecture import Architecture
 from specmt.bundles.bundle import WEIGHTS
 from specmt.bundles.tensors import expected_shapes, ids_name
 from specmt.bundles.weights import save_weights
-from specmt.decoding.decoding import Strategy, decode
 from specmt.decoding.hypotheses import Request
+from specmt.decoding.loops import Strategy, decode
 from specmt.engines.base import AnyEngine, Rows, step
-from specmt.engines.exporting import write_cpu_files
+from specmt.exporting import write_cpu_files
 from specmt.text.vocabulary import EOS_ID
 
 ARCHITECTURE = Architecture(

@@ -17,9 +17,9 @@ from scripted import beams
 from torch import Tensor
 
 from specmt.bundles.weights import quantise
-from specmt.conversion.conversion import Conversion, convert
-from specmt.decoding.decoding import Greedy, RequestQueue, decode
+from specmt.conversion.converting import Conversion, convert
 from specmt.decoding.hypotheses import Request
+from specmt.decoding.loops import Greedy, RequestQueue, decode
 from specmt.engines.base import AnyEngine
 from specmt.loading import load_translator
 from specmt.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID

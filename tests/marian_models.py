@@ -14,7 +14,7 @@ import torch
 from foreign import rounded
 from numpy.typing import NDArray
 
-from specmt.conversion.conversion import Conversion, convert
+from specmt.conversion.converting import Conversion, convert
 from specmt.text.vocabulary import EOS_ID, PAD_ID, UNK_ID
 
 ROOT = Path(__file__).parent.parent

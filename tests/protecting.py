@@ -9,7 +9,7 @@ from dataclasses import replace
 from specmt.protection.carriers import NUMBERS
 from specmt.protection.protection import Protection
 from specmt.streams.inputs import InputLine, LineParser, text_parser
-from specmt.streams.streams import LineStream
+from specmt.streams.line_stream import LineStream
 from specmt.text.sentences import CARRIER_NAMES
 from specmt.translation import Translation
 from specmt.wrapping import Run, Wrapping

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from scripted import DEFAULTS
 
-from specmt.evaluation.evaluation import Evaluation, Latency, Machine, StrategyResult, strategy_settings
+from specmt.evaluation.measuring import Evaluation, Latency, Machine, StrategyResult, strategy_settings
 
 AR = StrategyResult(
     strategy="ar",

@@ -17,8 +17,8 @@ import numpy as np
 from specmt.arrays import FloatArray, IntArray
 from specmt.bundles.bundle import DecodingDefaults
 from specmt.decoding.beam import beam_search
-from specmt.decoding.decoding import Plan, Strategy, decode
 from specmt.decoding.hypotheses import Hypothesis, Request
+from specmt.decoding.loops import Plan, Strategy, decode
 from specmt.engines.base import AnyEngine, Candidates, Lattice, Size
 from specmt.text.vocabulary import EOS_ID, MASK_ID, Vocabulary, train_vocabulary
 from specmt.translator import Translator

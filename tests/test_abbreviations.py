@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from specmt import BUNDLED_MODEL
 from specmt.loading import load_translator
-from specmt.text.abbreviations import written_out
+from specmt.text.abbreviations import _IN_FULL, written_out
 from specmt.text.capitals import Ordinary, with_capitals
 from specmt.text.segmentation import whole
 from specmt.text.sentences import sentences_of
@@ -44,6 +44,12 @@ def translator() -> Translator:
 )
 def test_abbreviations_are_written_out(text: str, expected: str) -> None:
     assert written_out(text) == expected
+
+
+@pytest.mark.parametrize("abbreviation", sorted(_IN_FULL))
+def test_what_is_written_out_ends_no_sentence_before_a_noun(abbreviation: str) -> None:
+    line = f"{abbreviation} Frühstück am Sonntag."
+    assert sentences_of("de", line) == [line]
 
 
 @pytest.mark.parametrize(

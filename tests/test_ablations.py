@@ -23,8 +23,8 @@ from measure_tree import (
 )
 
 from specmt.bundles.architecture import Architecture
-from specmt.decoding.drafting import walk
 from specmt.engines.base import Lattice
+from specmt.engines.drafting import walk
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import ConfigError
 from specmt.text.vocabulary import EOS_ID, MASK_ID, PAD_ID

@@ -33,7 +33,7 @@ from specmt.engines.base import Candidates
 from specmt.errors import InputError
 from specmt.settings import DecodingSettings
 from specmt.streams.inputs import InputLine, text_parser
-from specmt.streams.streams import LineStream
+from specmt.streams.line_stream import LineStream
 from specmt.text.segmentation import Splitting
 from specmt.translation import Translation
 from specmt.translator import Translator

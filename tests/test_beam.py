@@ -13,8 +13,8 @@ from scripted import FIRST_PIECE_ID, ScriptedEngine, TableEngine, beams, decoded
 
 from specmt.arrays import FloatArray
 from specmt.decoding.beam import beam_search
-from specmt.decoding.decoding import Greedy
 from specmt.decoding.hypotheses import Hypothesis, Iteration, Request, length_normalised
+from specmt.decoding.loops import Greedy
 from specmt.text.vocabulary import EOS_ID
 
 A, B, C = range(FIRST_PIECE_ID, FIRST_PIECE_ID + 3)

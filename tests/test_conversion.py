@@ -34,7 +34,7 @@ from typer.testing import CliRunner
 
 from specmt.bundles.bundle import GRAPHS, TOKENIZER, load_bundle
 from specmt.cli import app
-from specmt.conversion.conversion import Conversion, convert
+from specmt.conversion.converting import Conversion, convert
 from specmt.engines.base import step
 from specmt.errors import BundleError, EngineError, InputError, SpecmtError, UsageError
 from specmt.loading import load_translator

@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 from specmt.bundles.bundle import check_destination, load_bundle
 from specmt.bundles.weights import is_read_in_each_pass
 from specmt.cli import app
-from specmt.conversion.conversion import Conversion, convert
+from specmt.conversion.converting import Conversion, convert
 from specmt.errors import InputError, UsageError
 from specmt.text.dictionaries import Dictionary
 

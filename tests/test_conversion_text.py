@@ -15,7 +15,7 @@ from foreign import LINES, Foreign, learned_merges
 from scripted import tiny_tokenizer
 
 from specmt.bundles.bundle import load_bundle
-from specmt.conversion.conversion import Conversion, convert
+from specmt.conversion.converting import Conversion, convert
 from specmt.errors import EngineError, InputError
 from specmt.text import dictionaries
 from specmt.text.dictionaries import Dictionary, FairseqVocabulary, Segmentation

@@ -23,15 +23,15 @@ from specmt.bundles.bundle import GRAPHS
 from specmt.bundles.positions import position_table
 from specmt.bundles.tensors import SOURCE_POSITIONS, TARGET_POSITIONS
 from specmt.bundles.weights import dequantised, read_stored, save_weights
-from specmt.decoding.decoding import Greedy, Speculative
-from specmt.decoding.drafting import draft_and_verify, walk
+from specmt.decoding.loops import Greedy, Speculative
 from specmt.engines import onnx_engine
 from specmt.engines.base import AnyEngine, Rows, step
-from specmt.engines.exporting import write_cpu_files
+from specmt.engines.drafting import draft_and_verify, walk
 from specmt.engines.native_engine import NativeEngine
 from specmt.engines.onnx_engine import OnnxEngine, _Tables
 from specmt.engines.torch_engine import TorchEngine
 from specmt.errors import BundleError, EngineError
+from specmt.exporting import write_cpu_files
 from specmt.text.vocabulary import EOS_ID
 
 TOLERANCE = 0.2

@@ -19,8 +19,8 @@ from scripted import (
     right_before,
 )
 
-from specmt.decoding.decoding import Greedy, Plan, Speculative, Strategy
 from specmt.decoding.hypotheses import Hypothesis, Iteration, Request
+from specmt.decoding.loops import Greedy, Plan, Speculative, Strategy
 from specmt.decoding.replay import FixedSpeculative
 from specmt.decoding.verification import BLANK_ID
 from specmt.text.vocabulary import EOS_ID

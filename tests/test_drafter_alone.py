@@ -11,7 +11,7 @@ from commands import ROOT, SMOKE, kill_at, one_line, specmt, tried
 
 from specmt.bundles.bundle import TOKENIZER, load_bundle, write_bundle
 from specmt.bundles.weights import read_stored
-from specmt.engines.exporting import copy_files
+from specmt.exporting import copy_files
 from specmt.training.config import load_config
 from specmt.training.drafter_training import DrafterPipeline
 from specmt.training.pipeline import Reporter

@@ -28,8 +28,8 @@ from specmt.files import write_json
 from specmt.text.vocabulary import EOS_ID, PAD_ID
 from specmt.training import progress
 from specmt.training.config import OptimizerConfig, load_config
+from specmt.training.pair_training import PairPipeline
 from specmt.training.pipeline import Reporter
-from specmt.training.training import PairPipeline
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 

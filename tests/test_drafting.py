@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmt.decoding.drafting import walk
 from specmt.engines.base import Lattice
+from specmt.engines.drafting import walk
 
 
 def lattice(ids: object, scores: object, transitions: object = 0.0) -> Lattice:

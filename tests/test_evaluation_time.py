@@ -13,8 +13,8 @@ from scripted import SENTENCES, ScriptedEngine, ScriptedRows, scripted_translato
 
 from specmt.arrays import IntArray
 from specmt.engines.base import Candidates, Lattice
-from specmt.evaluation import evaluation
-from specmt.evaluation.evaluation import Evaluation, Latency, evaluate
+from specmt.evaluation import measuring
+from specmt.evaluation.measuring import Evaluation, Latency, evaluate
 
 
 @dataclass
@@ -53,7 +53,7 @@ class TimedEngine(ScriptedEngine):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(evaluation, "time", SimpleNamespace(perf_counter=clock.perf_counter))
+    monkeypatch.setattr(measuring, "time", SimpleNamespace(perf_counter=clock.perf_counter))
     return clock
 
 
@@ -83,13 +83,13 @@ def test_the_timed_span_holds_encoding_and_decoding_of_every_line_once(clock: Cl
 
 
 def test_scoring_is_outside_the_timed_span(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    scores = evaluation.scores
+    scores = measuring.scores
 
-    def slow_scores(outputs: list[str], references: list[str], language: str) -> evaluation.Scores:
+    def slow_scores(outputs: list[str], references: list[str], language: str) -> measuring.Scores:
         clock.work(1e6)
         return scores(outputs, references, language)
 
-    monkeypatch.setattr(evaluation, "scores", slow_scores)
+    monkeypatch.setattr(measuring, "scores", slow_scores)
     results = evaluate_timed(clock, SENTENCES, "ar", "spec", repeats=2)[0].results
     assert [result.seconds_max for result in results] == [8 * 22, 8 * 10]
 
@@ -129,7 +129,7 @@ def test_each_strategy_is_warmed_up_before_the_first_clock_runs(lines: Sequence[
         lambda line: calls.append(len(engine.calls)),
     )
     warm_up = engine.calls[: calls[0]]
-    assert [name for name, _ in warm_up].count("encode") == 3 * evaluation.WARM_UP_LINES
+    assert [name for name, _ in warm_up].count("encode") == 3 * measuring.WARM_UP_LINES
     assert {rows for name, rows in warm_up if name == "verify"} == {1, 2}
     assert ("draft", 1) in warm_up
 
@@ -159,8 +159,8 @@ def test_latency_at_batch_size_1_is_that_of_each_line_of_the_timed_passes(clock:
 def test_latency_of_larger_batches_is_measured_line_by_line_in_a_pass_of_its_own(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation, "LATENCY_LINES", 4)
-    monkeypatch.setattr(evaluation, "WARM_UP_LINES", 2)
+    monkeypatch.setattr(measuring, "LATENCY_LINES", 4)
+    monkeypatch.setattr(measuring, "WARM_UP_LINES", 2)
     result, engine = evaluate_timed(clock, (*SENTENCES, ""), "ar", "spec", batch_size=8)
     ar, spec = result.results
     assert (ar.seconds, spec.seconds) == (22, 10), "one batch of eight"
@@ -174,7 +174,7 @@ def test_latency_of_larger_batches_is_measured_line_by_line_in_a_pass_of_its_own
 def test_lines_that_are_copied_take_no_place_among_those_for_latency(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation, "LATENCY_LINES", 2)
+    monkeypatch.setattr(measuring, "LATENCY_LINES", 2)
     lines = ("?!", SENTENCES[0]) * 2  # every other line would be a copied one
     assert scripted_translator(ScriptedEngine()).requests(lines[:1]) == []
     (ar,) = evaluate(scripted_translator(TimedEngine(clock=clock)), lines, lines, ["ar"], 8, 1).results
@@ -182,7 +182,7 @@ def test_lines_that_are_copied_take_no_place_among_those_for_latency(
 
 
 def test_the_lines_for_latency_are_spread_over_the_text(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "LATENCY_LINES", 3)
+    monkeypatch.setattr(measuring, "LATENCY_LINES", 3)
     engine = TimedEngine(clock=clock)
     (ar,) = evaluate(scripted_translator(engine), SENTENCES, SENTENCES, ["ar"], 8, 1).results
     taken = [SENTENCES[place] for place in (0, 2, 5)]

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scripted import Arrivals, ScriptedEngine, ScriptedRows, decoded
 
-from specmt.decoding.decoding import Greedy, Plan, RequestQueue, Speculative, decode
 from specmt.decoding.hypotheses import Hypothesis, Iteration, Request
+from specmt.decoding.loops import Greedy, Plan, RequestQueue, Speculative, decode
 from specmt.engines.base import Run, step
 from specmt.text.vocabulary import EOS_ID
 

@@ -16,7 +16,7 @@ from foreign import Foreign, changed
 from torch import Tensor
 
 from specmt.bundles.bundle import load_bundle
-from specmt.conversion.conversion import Conversion, convert
+from specmt.conversion.converting import Conversion, convert
 from specmt.conversion.foreign_files import read_pickle, shown
 from specmt.errors import InputError
 

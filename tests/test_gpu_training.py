@@ -17,7 +17,7 @@ from specmt.errors import ConfigError, TrainingError
 from specmt.fairseq_backend import checkpoints, driver
 from specmt.fairseq_backend.compat import batch_by_size
 from specmt.fairseq_backend.loss import forward_pass, places
-from specmt.training import pipeline, training
+from specmt.training import pair_training, pipeline
 from specmt.training.config import RuntimeConfig, load_config
 
 TINY = Path(__file__).parent.parent / "configs" / "tiny-smoke.yaml"
@@ -47,7 +47,7 @@ def test_a_gpu_that_is_not_there_is_missed_before_anything_is_written(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = load_config(TINY, ["runtime.device=cuda", f"output={tmp_path / 'run'}"])
     with pytest.raises(TrainingError, match="torch finds no GPU"):
-        training.pipeline(config, pipeline.Reporter(print, lambda *_: None)).run()
+        pair_training.pipeline(config, pipeline.Reporter(print, lambda *_: None)).run()
     assert not (tmp_path / "run").exists()
 
 
@@ -89,7 +89,7 @@ def test_what_translates_for_training_is_where_training_is(
     calls = []
     monkeypatch.setattr(driver, "on_gpu", lambda runtime: gpu)
     monkeypatch.setattr(pipeline, "load_translator", lambda *given, **named: calls.append((given, named)))
-    from specmt.training.training import pipeline as pipeline_of
+    from specmt.training.pair_training import pipeline as pipeline_of
 
     run = pipeline_of(load_config(TINY, [f"runtime.bf16={bf16}", "runtime.threads=1"]), pipeline.Reporter(print, print))
     run.load_verifier(tmp_path)
@@ -124,7 +124,7 @@ def test_a_verifier_that_a_gpu_wrote_is_written_anew_for_a_cpu_and_so_is_a_damag
     monkeypatch.setattr(driver, "on_gpu", lambda runtime: gpu)
     for name in ("load", "bundle_weights", "verifier_architecture"):
         monkeypatch.setattr(checkpoints, name, lambda *_: {"model": {}})
-    run = training.PairPipeline(load_config(TINY, []), pipeline.Reporter(print, print))
+    run = pair_training.PairPipeline(load_config(TINY, []), pipeline.Reporter(print, print))
     monkeypatch.setattr(run, "_write_bundle", write)
     monkeypatch.setattr(run, "load_verifier", lambda bundle: bundle)
     assert run._load_verifier(tmp_path / "verifier.pt", path) == path
@@ -135,7 +135,7 @@ def test_a_refinement_that_was_begun_keeps_what_it_learns_from_whatever_engine_i
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     config = load_config(TINY, [f"output={tmp_path}", "refinement.blend=1"])
-    run, done = training.PairPipeline(config, pipeline.Reporter(print, print)), []
+    run, done = pair_training.PairPipeline(config, pipeline.Reporter(print, print)), []
     run.folder("refine").mkdir()
 
     def translate(stage: str, *_: object) -> None:

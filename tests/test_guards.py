@@ -13,6 +13,7 @@ from scripted import DEFAULTS, SENTENCES, ScriptedEngine, by_position, scripted_
 from specmt.assembly import translated
 from specmt.decoding.hypotheses import Hypothesis, Iteration, Request
 from specmt.settings import DecodingSettings
+from specmt.text.characters import printable
 from specmt.text.guards import (
     ALLOWED_REPEATS,
     END_RUN,
@@ -20,7 +21,6 @@ from specmt.text.guards import (
     LineWarning,
     RepeatCounter,
     allowed_repeats,
-    printable,
     repeats,
     runaway_length,
     without_repeats,

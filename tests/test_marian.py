@@ -22,9 +22,9 @@ from processors import exact_engines
 from safetensors.torch import load_file, save_file
 
 from specmt.bundles.bundle import load_bundle
-from specmt.conversion.conversion import Conversion, convert
-from specmt.decoding.decoding import Greedy, RequestQueue, decode
+from specmt.conversion.converting import Conversion, convert
 from specmt.decoding.hypotheses import Request
+from specmt.decoding.loops import Greedy, RequestQueue, decode
 from specmt.engines.base import AnyEngine, step
 from specmt.errors import InputError
 from specmt.loading import load_translator

@@ -15,9 +15,9 @@ from specmt.bundles.architecture import Architecture
 from specmt.bundles.bundle import RANGES, WEIGHTS
 from specmt.bundles.tensors import scale_name
 from specmt.bundles.weights import is_read_in_each_pass, save_weights
-from specmt.engines.exporting import write_cpu_files
 from specmt.engines.native_engine import NativeEngine
 from specmt.engines.native_library import LEVELS, runnable
+from specmt.exporting import write_cpu_files
 
 TABLE = 256
 """Positions of which the library keeps the sinusoids."""

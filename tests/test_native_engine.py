@@ -25,8 +25,8 @@ from specmt import BUNDLED_MODEL
 from specmt.bundles import tensors
 from specmt.bundles.bundle import WEIGHTS, load_bundle
 from specmt.bundles.tensors import ids_name, scale_name
-from specmt.decoding.decoding import Greedy, Speculative, Strategy, decode
 from specmt.decoding.hypotheses import Hypothesis, Iteration, Request
+from specmt.decoding.loops import Greedy, Speculative, Strategy, decode
 from specmt.engines import native_engine
 from specmt.engines.native_engine import NativeEngine, _Row, read_ranges
 from specmt.errors import BundleError, EngineError

@@ -19,11 +19,11 @@ from safetensors.numpy import load_file, save_file
 from specmt import BUNDLED_MODEL
 from specmt.bundles.bundle import WEIGHTS, load_bundle
 from specmt.bundles.weights import save_weights
-from specmt.decoding.decoding import Greedy, Speculative, Strategy, decode
 from specmt.decoding.hypotheses import Hypothesis, Request
-from specmt.engines.exporting import write_cpu_files
+from specmt.decoding.loops import Greedy, Speculative, Strategy, decode
 from specmt.engines.native_engine import NativeEngine
 from specmt.engines.native_library import runnable
+from specmt.exporting import write_cpu_files
 from specmt.loading import load_translator
 from specmt.protection.protection import Protection
 from specmt.settings import DecodingSettings

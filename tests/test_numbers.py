@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from protecting import Model, Words, protected, translated
 
-from specmt.protection import numbers
+from specmt.protection import numbers, ordinals
 from specmt.protection.protection import Protection
 
 
@@ -31,7 +31,7 @@ def test_a_number_stands_as_in_the_source(source: list[str], text: str, expected
     ("ordinal", "expected"), [("1", "1st"), ("2", "2nd"), ("13", "13th"), ("23", "23rd"), ("111", "111th")]
 )
 def test_an_ordinal_has_its_ending(ordinal: str, expected: str) -> None:
-    assert numbers.with_ending(ordinal) == expected
+    assert ordinals.with_ending(ordinal) == expected
 
 
 def test_a_line_is_not_tried_again_for_another_spelling() -> None:

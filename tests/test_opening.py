@@ -19,7 +19,7 @@ from specmt.decoding.hypotheses import Request
 from specmt.engines.base import Candidates
 from specmt.settings import DecodingSettings
 from specmt.streams.inputs import InputLine, text_parser
-from specmt.streams.streams import LineStream
+from specmt.streams.line_stream import LineStream
 from specmt.translation import Translation
 from specmt.translator import Translator
 from specmt.wrapping import Run

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from specmt.errors import InputError, ReaderGoneError
 from specmt.streams import outputs
+from specmt.streams.line_stream import LineStream
 from specmt.streams.outputs import Output, Resumable, resumable_file, whole_file, writing
-from specmt.streams.streams import LineStream
 
 OPTIONS = {"beam": 1, "format": "text", "strategy": "ar"}
 CHUNKS = [1, 3, outputs._CHUNK]

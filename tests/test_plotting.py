@@ -12,7 +12,7 @@ from results import AR, EVALUATION, REPLAY
 
 from specmt.errors import EngineError, InputError, UsageError
 from specmt.evaluation import plotting
-from specmt.evaluation.evaluation import Evaluation
+from specmt.evaluation.measuring import Evaluation
 from specmt.evaluation.plotting import draw, plot
 
 figure_module = pytest.importorskip("matplotlib.figure")

@@ -17,7 +17,7 @@ from specmt.arrays import IntArray
 from specmt.bundles.bundle import load_bundle
 from specmt.bundles.positions import position_table
 from specmt.bundles.weights import load_weights
-from specmt.conversion.conversion import Conversion, convert
+from specmt.conversion.converting import Conversion, convert
 from specmt.engines.base import AnyEngine, Candidates, Rows, step
 from specmt.engines.calibration import calibrate
 from specmt.engines.onnx_engine import OnnxEngine

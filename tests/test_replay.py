@@ -25,8 +25,8 @@ from scripted import (
 
 from specmt import BUNDLED_MODEL
 from specmt.arrays import IntArray
-from specmt.decoding.decoding import Greedy, Plan, Speculative, decode
 from specmt.decoding.hypotheses import Hypothesis, Request
+from specmt.decoding.loops import Greedy, Plan, Speculative, decode
 from specmt.decoding.replay import FixedSpeculative, Replay
 from specmt.engines.base import AnyEngine, Candidates, Size
 from specmt.engines.torch_engine import TorchEngine

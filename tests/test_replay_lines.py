@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 from specmt.cli import app
 from specmt.errors import InputError, UsageError
-from specmt.evaluation.evaluation import evaluate
+from specmt.evaluation.measuring import evaluate
 from specmt.evaluation.reporting import render as render_evaluation
 from specmt.replay_explanation import explain, render
 from specmt.settings import DecodingSettings

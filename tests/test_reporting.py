@@ -7,7 +7,7 @@ from dataclasses import replace
 from results import AR, EVALUATION, REPLAY
 from rich.console import Console
 
-from specmt.evaluation.evaluation import Evaluation
+from specmt.evaluation.measuring import Evaluation
 from specmt.evaluation.reporting import render
 
 EXPECTED = """\

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scripted import SENTENCES, ScriptedEngine, always_right, scripted_translator
 
-from specmt.evaluation.evaluation import evaluate
+from specmt.evaluation.measuring import evaluate
 from specmt.evaluation.scoring import scores
 
 

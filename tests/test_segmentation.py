@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import SENTENCES, tiny_vocabulary
 
+from specmt.text.languages import usual_code
 from specmt.text.marks import is_enumerator
 from specmt.text.segmentation import Segment, Segmenter, whole
-from specmt.text.sentences import usual_code
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
 german = st.lists(

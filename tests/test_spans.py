@@ -51,6 +51,7 @@ from specmt.protection.terminology import Terminology, read_terminology
         ("&amp; &#39; & Co.", ["&amp;", "&#39;"]),
         ("fest.[1][2, 3] x[0] [4–6] [2024] [12, [a1] [3.5]", ["[1]", "[2, 3]", "[0]", "[4–6]", "[2024]", "12", "3.5"]),
         ("DE123456789, #FFCC00 #12 AB12CD34. A380 CO2 ABCDEF WW2s xAB12", ["DE123456789", "#FFCC00", "12", "AB12CD34"]),
+        ("Grün ist #FFFFFF, nicht #abcdef.", ["#FFFFFF", "#abcdef"]),
         ("1’450 und 1'250'000, 1'45", ["1’450", "1'250'000", "1", "45"]),
         ("eins.\\nZwei\\r\\n\\r\\ndrei\\tVier C:\\neu\\\\nA", ["\\n", "\\r\\n\\r\\n", "\\t"]),
         ("Ein Mann spielt Gitarre.", []),

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from threads import interrupted
 
 from specmt.errors import InputError
-from specmt.streams import streams
-from specmt.streams.streams import LineStream
+from specmt.streams import line_stream
+from specmt.streams.line_stream import LineStream
 
 
 def raw(line: bytes, number: int) -> bytes:
@@ -111,7 +111,7 @@ class Endless(io.RawIOBase):
 
 
 def test_no_more_than_a_few_megabytes_are_read_ahead() -> None:
-    source = Endless(streams._CHUNK)
+    source = Endless(line_stream._CHUNK)
     stream = LineStream(source, "endless", raw)
     with stream.lock:
         assert stream.changed.wait_for(lambda: stream._waiting_bytes >= 1 << 22, timeout=10)
@@ -124,7 +124,7 @@ def test_no_more_than_a_few_megabytes_are_read_ahead() -> None:
 
 def test_short_lines_that_wait_take_no_more_memory_than_long_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """An object takes more bytes than its line, and all that were taken are counted no more."""
-    monkeypatch.setattr(streams, "_READ_AHEAD", 1 << 20)
+    monkeypatch.setattr(line_stream, "_READ_AHEAD", 1 << 20)
     stream = LineStream(Endless(2), "endless", raw)
     with stream.lock:
         for _ in range(3):
@@ -138,8 +138,8 @@ def test_short_lines_that_wait_take_no_more_memory_than_long_ones(monkeypatch: p
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("skipped", [0, 40])
 def test_more_than_may_wait_in_memory_comes_out_whole(monkeypatch: pytest.MonkeyPatch, skipped: int) -> None:
-    monkeypatch.setattr(streams, "_READ_AHEAD", 8)
-    monkeypatch.setattr(streams, "_CHUNK", 4)
+    monkeypatch.setattr(line_stream, "_READ_AHEAD", 8)
+    monkeypatch.setattr(line_stream, "_CHUNK", 4)
     lines = [b"%05d\n" % number for number in range(50)]
     stream = LineStream(io.BytesIO(b"".join(lines)), "input", raw)
     assert stream.skip(skipped) == skipped
@@ -173,7 +173,7 @@ def test_a_stream_that_cannot_be_read_is_an_error_that_names_it_after_the_lines_
 
 @pytest.mark.parametrize("end", [b"", b"\n"])
 def test_a_line_without_end_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch, end: bytes) -> None:
-    monkeypatch.setattr(streams, "_LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(line_stream, "_LONGEST_LINE", 1 << 20)
     longest = b"x" * (1 << 20)
     stream = LineStream(io.BytesIO(longest + b"\n" + longest + b"x" + end), "input", raw)
     assert lines_of(stream) == [longest + b"\n"]

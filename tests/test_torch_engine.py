@@ -13,8 +13,8 @@ from scripted import beams, decoded
 from torch_pair import CLOSE, PAIR, REAL_IDS, SEED, assert_close, read, sentences, targets
 
 from specmt.arrays import IntArray
-from specmt.decoding.decoding import Greedy, Speculative, Strategy
 from specmt.decoding.hypotheses import Hypothesis, Request
+from specmt.decoding.loops import Greedy, Speculative, Strategy
 from specmt.decoding.verification import blank, check
 from specmt.engines.base import Candidates, Lattice, step
 from specmt.engines.torch_engine import TorchEngine, TorchRows

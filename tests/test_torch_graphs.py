@@ -13,12 +13,12 @@ from pairs import random_weights
 from scripted import beams, decoded
 from torch_pair import PAIR, REAL_IDS, SEED, drafted, read, sentences, targets
 
-from specmt.decoding.decoding import Greedy, Speculative, Strategy
-from specmt.decoding.drafting import in_two_passes
-from specmt.decoding.drafting import walk as walk_arrays
 from specmt.decoding.hypotheses import Request
+from specmt.decoding.loops import Greedy, Speculative, Strategy
 from specmt.engines import torch_graphs
 from specmt.engines.base import Lattice
+from specmt.engines.drafting import in_two_passes
+from specmt.engines.drafting import walk as walk_arrays
 from specmt.engines.torch_engine import TorchEngine
 from specmt.engines.torch_graphs import GraphedTorchEngine, Recorded, walk
 from specmt.engines.torch_networks import TensorLattice

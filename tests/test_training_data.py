@@ -15,8 +15,8 @@ from specmt.text.vocabulary import UNK_ID, Vocabulary
 from specmt.training.config import Config, CorpusConfig, SampleConfig, load_config
 from specmt.training.distillation import Decoding
 from specmt.training.earlier import Earlier
+from specmt.training.pair_training import PairPipeline
 from specmt.training.pipeline import Reporter
-from specmt.training.training import PairPipeline
 from specmt.training.training_data import shards_of
 
 GERMAN = "der Hund die Katze das Haus sieht findet sucht heute morgen gern nicht viele große Vögel"

@@ -248,7 +248,7 @@ def run(*arguments: object) -> str:
 
 def drafted(bundle: Path, *options: str) -> list[int]:
     """The draft lengths that `translate` asks the engine for."""
-    from specmt.decoding import drafting
+    from specmt.engines import drafting
 
     text = bundle.parent / "sentence"
     text.write_text(f"{SENTENCES[0]}\n")

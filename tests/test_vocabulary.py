@@ -13,7 +13,7 @@ from scripted import SENTENCES, VOCABULARY_SIZE, tiny_tokenizer, tiny_vocabulary
 
 from specmt import BUNDLED_MODEL
 from specmt.bundles.bundle import load_bundle
-from specmt.engines.exporting import calibration_sources
+from specmt.exporting import calibration_sources
 from specmt.text.vocabulary import (
     BOS_ID,
     EOS_ID,

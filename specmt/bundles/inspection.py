@@ -8,7 +8,7 @@ from typing import Any
 
 from specmt.bundles.bundle import MANIFEST, load_bundle
 from specmt.bundles.weights import read_stored, weight_bits
-from specmt.text.guards import printable
+from specmt.text.characters import printable
 
 _DEEPEST = 8
 """Levels of scores in a manifest that are shown."""

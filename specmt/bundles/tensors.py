@@ -18,7 +18,7 @@ from pathlib import Path
 
 from specmt.bundles.architecture import Architecture
 from specmt.errors import BundleError, reason
-from specmt.text.guards import printable
+from specmt.text.characters import printable
 
 VERIFIER_OUTPUT, DRAFTER_OUTPUT = "output", "drafter.output"
 """Output matrices that are not the embedding matrix: its rows for the tokens that a network can say, or others."""

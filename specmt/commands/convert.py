@@ -99,10 +99,10 @@ def convert(
       specmt convert wmt19/model1.pt wmt19 --bpe fastbpe --codes wmt19/bpecodes --tokenizer moses --calibration text.de
     """
     try:
-        from specmt.conversion import conversion
+        from specmt.conversion import converting
     except ModuleNotFoundError as error:
         raise EngineError(f"converting needs {error.name}: in the clone, pip install '.[convert]'") from None
-    from specmt.engines.exporting import read_calibration
+    from specmt.exporting import read_calibration
 
     _check_options(
         checkpoint,
@@ -118,7 +118,7 @@ def convert(
         target_token,
     )
     _check_rounding(weight_bits, calibration)
-    given = conversion.Conversion(
+    given = converting.Conversion(
         checkpoint,
         _languages(languages),
         source_dict,
@@ -131,7 +131,7 @@ def convert(
         target_token=target_token,
     )
     lines = read_calibration(calibration) if calibration else None
-    without_graphs = conversion.convert(given, bundle, lines, int(weight_bits))
+    without_graphs = converting.convert(given, bundle, lines, int(weight_bits))
     if missing := _missing(calibration, without_graphs):
         typer.echo(f"specmt: {missing}", err=True)
     typer.echo(str(bundle))

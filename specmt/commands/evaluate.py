@@ -85,7 +85,7 @@ def evaluate(
     Nothing is protected, as with `translate --protect none`.
     """
     from specmt.corpus import read_parallel
-    from specmt.evaluation import evaluation, plotting, reporting
+    from specmt.evaluation import measuring, plotting, reporting
 
     pairs = read_parallel(source, reference)
     if not pairs:
@@ -95,7 +95,7 @@ def evaluate(
     translator = load(model, engine, device, precision, threads)
     given = {"draft_length": draft_length, "beta": beta, "tau": tau}
     _take(translator, model, {name: value for name, value in given.items() if value is not None})
-    result = evaluation.evaluate(
+    result = measuring.evaluate(
         translator,
         [pair.source for pair in pairs],
         [pair.target for pair in pairs],

@@ -34,7 +34,7 @@ def train(
     checkpoint.
     """
     try:
-        from specmt.training import training
+        from specmt.training import pair_training
         from specmt.training.config import load_config
     except ModuleNotFoundError as error:
         raise SpecmtError(
@@ -45,7 +45,7 @@ def train(
 
     loaded = load_config(config, overrides or [])
     with training_reporter() as reporter:
-        bundle = training.pipeline(loaded, reporter).run(stage, restart=not resume)
+        bundle = pair_training.pipeline(loaded, reporter).run(stage, restart=not resume)
     typer.echo(bundle)
 
 
@@ -59,7 +59,7 @@ def export(
 ) -> None:
     """Write what the 8-bit engines run into a model directory: ranges and graphs."""
     try:
-        from specmt.engines.exporting import export_bundle, read_calibration
+        from specmt.exporting import export_bundle, read_calibration
     except ModuleNotFoundError as error:
         raise SpecmtError(f"exporting needs {error.name}: in the clone, pip install '.[train]'") from None
 

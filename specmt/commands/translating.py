@@ -20,7 +20,7 @@ from specmt.streams.inputs import LineParser, is_input, jsonl_parser, reading, r
 from specmt.streams.line_digests import LineDigests
 from specmt.streams.outputs import STANDARD_OUTPUT, Resumable, descriptor, writing
 from specmt.streams.status import status
-from specmt.text.guards import printable
+from specmt.text.characters import printable
 from specmt.translation import Translation
 from specmt.translator import Translator
 

@@ -74,7 +74,7 @@ def tune(
 
 def _lines(bundle: Bundle, source: Path | None) -> list[str] | None:
     from specmt.corpus import read_lines
-    from specmt.text.sentences import usual_code
+    from specmt.text.languages import usual_code
     from specmt.tuning import sample_lines
 
     return read_lines(source) if source else sample_lines(usual_code(bundle.source_language))

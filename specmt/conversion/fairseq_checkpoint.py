@@ -19,8 +19,8 @@ from torch import Tensor
 from specmt.bundles.architecture import Architecture
 from specmt.bundles.tensors import SOURCE_POSITIONS, TARGET_POSITIONS, VERIFIER_OUTPUT, expected_shapes
 from specmt.conversion.foreign_files import Settings, Tensors, read_pickle, tensors_in
+from specmt.conversion.safe_types import meter_types, settings_types
 from specmt.errors import InputError
-from specmt.fairseq_backend.safe_types import meter_types, settings_types
 from specmt.text.vocabulary import PAD_ID
 
 _KIND = "a plain transformer"

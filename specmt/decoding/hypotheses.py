@@ -18,7 +18,7 @@ class Request:
     source_ids: Sequence[int]
     max_tokens: int
     reproducible: bool = False
-    """Whether the result must not depend on what else is decoded; see `decoding.replay`."""
+    """Whether the result must not depend on what else is decoded; see `replay.py`."""
     source_repeats: int | None = None
     """Times that a phrase stands in a row in the source: what the target may do too (`text.guards`); None: any."""
 
@@ -108,12 +108,12 @@ class Hypothesis:
         """Take what iterations emitted, as far as the row goes, and record them.
 
         Args:
-            accepted: tokens accepted in each; it emitted one more.
+            accepted: tokens accepted in each; it emitted one more. Without drafts it is not looked at.
             ids: emitted by all, one behind the other.
         """
         taken = ids[: self.extend(ids, log_probs)]
         if not draft_length:
-            self.iterations += [Iteration(0, 0, (id_,), *trace) for id_ in taken]
+            self.iterations += [Iteration(0, 0, (id_,)) for id_ in taken]
             return
         begin = 0
         for count in accepted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specmt.decoding.decoding import Greedy, Plan, Speculative
+from specmt.decoding.loops import Greedy, Plan, Speculative
 from specmt.engines.base import AnyEngine
 from specmt.settings import DecodingSettings
 

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from specmt.arrays import IntArray
-from specmt.decoding.decoding import Flight, Speculative
-from specmt.decoding.drafting import draft_and_verify
-from specmt.decoding.hypotheses import Hypothesis, Iteration
+from specmt.decoding.hypotheses import NO_TRACE, Hypothesis
+from specmt.decoding.loops import Flight, Speculative
 from specmt.engines.base import Candidates, Iterating, Rows, Run, Size
+from specmt.engines.drafting import draft_and_verify
 from specmt.errors import EngineError
 from specmt.text.vocabulary import EOS_ID
 
@@ -94,9 +94,9 @@ class Replay:
             return
         all_ready = len(ready) == sum(hypothesis.request.reproducible for hypothesis in flight.hypotheses)
         ends = np.array([self._start(hypothesis) + self.window for hypothesis in flight.hypotheses])
+        patience = self.window // 2
         for members, size in grouped(flight, ready, ends, self.group):
             waiting = [flight.hypotheses[row] for row in members]
-            patience = self.window // 2
             if len(members) == self.group or all_ready or any(row.waited >= patience for row in waiting):
                 yield members, size
             else:
@@ -150,14 +150,12 @@ class Replay:
         self._count(hypothesis, len(draft) - accepted, len(hypothesis.pending) - accepted - 1)
         ahead = hypothesis.pending[len(draft) :] if accepted == len(draft) else []
         hypothesis.pending = []
-        emitted = emitted[: hypothesis.extend(emitted, log_probs)]
+        trace = NO_TRACE
+        if self.trace:
+            trace = (tuple(draft), tuple(((id_, score),) for id_, score in zip(replayed, log_probs, strict=False)))
+        hypothesis.emit(len(draft), (accepted,), emitted, log_probs[: len(emitted)], trace)
         if not hypothesis.ended:
             hypothesis.pending = ahead
-        trace = (tuple(draft), tuple(((id_, log_prob),) for id_, log_prob in zip(replayed, log_probs, strict=False)))
-        drafted = min(len(draft), len(emitted)) if hypothesis.finished else len(draft)
-        hypothesis.iterations.append(
-            Iteration(drafted, min(accepted, len(emitted)), tuple(emitted), *(trace if self.trace else ()))
-        )
 
     @staticmethod
     def _count(hypothesis: Hypothesis, unmatched: int, behind: int) -> None:
@@ -177,8 +175,8 @@ def _token_ahead(flight: Flight, going: Sequence[bool]) -> Run:
     ids, log_probs = candidates.ids[:, 0].tolist(), candidates.log_probs[:, 0].tolist()
     return Run(
         [],
-        [one * goes for one, goes in zip(ids, going, strict=True)],
-        [one * goes for one, goes in zip(log_probs, going, strict=True)],
+        [one if goes else [] for one, goes in zip(ids, going, strict=True)],
+        [one if goes else [] for one, goes in zip(log_probs, going, strict=True)],
     )
 
 
@@ -197,11 +195,11 @@ class FixedSpeculative:
         """Run one iteration of every row, `group` rows at a time."""
         engine, rows = flight.engine, flight.rows
         draft_length, beta = self.speculative.draft_length, self.speculative.beta
-        lengths = rows.lengths.copy()
+        lengths, last_ids = rows.lengths.copy(), flight.last_ids
         for members, size in grouped(flight, range(len(lengths)), lengths + draft_length + 1, self.group):
             filled = filled_up(members, self.group)
             group = engine.gather(rows, filled, rows.lengths[filled], size)
-            speculation = draft_and_verify(engine, group, flight.last_ids[filled], draft_length, beta)
+            speculation = draft_and_verify(engine, group, last_ids[filled], draft_length, beta)
             accepted = self.speculative.conclude([flight.hypotheses[row] for row in members], speculation)
             engine.scatter(rows, filled[: len(members)], group, accepted + 1)
             lengths[members] += accepted + 1

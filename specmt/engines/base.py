@@ -204,7 +204,7 @@ class Iterating(Protocol[R_contra]):
     ) -> Run:
         """Iterate and commit until `ends` rows have ended: said end-of-sentence, or as much as they have room for.
 
-        Each iteration is one of `decoding.Speculative`, or with a draft length of 0 of `decoding.Greedy`, of the rows
+        Each iteration is one of `loops.Speculative`, or with a draft length of 0 of `loops.Greedy`, of the rows
         that have not ended. It may return earlier, after at least one.
 
         Args:

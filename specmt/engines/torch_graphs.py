@@ -20,8 +20,8 @@ from torch import Tensor
 from specmt.arrays import IntArray
 from specmt.bundles.architecture import Architecture
 from specmt.bundles.tensors import SOURCE_POSITIONS, TARGET_POSITIONS
-from specmt.decoding.drafting import in_two_passes
 from specmt.engines.base import Candidates, Speculation
+from specmt.engines.drafting import in_two_passes
 from specmt.engines.torch_engine import TorchEngine, candidates, padded
 from specmt.engines.torch_networks import Networks, TensorLattice
 from specmt.engines.torch_rows import Cache, TorchRows

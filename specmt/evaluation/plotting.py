@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specmt.errors import EngineError, InputError, UsageError
-from specmt.evaluation.evaluation import Evaluation, StrategyResult
+from specmt.evaluation.measuring import Evaluation, StrategyResult
 from specmt.files import atomic_path
 
 if TYPE_CHECKING:

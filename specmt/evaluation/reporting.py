@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from specmt.evaluation.evaluation import Evaluation, StrategyResult
+from specmt.evaluation.measuring import Evaluation, StrategyResult
 
 NARROWEST = 80
 """Columns that the tables need; a narrower terminal wraps their lines."""

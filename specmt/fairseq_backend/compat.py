@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from specmt.fairseq_backend.safe_types import settings_types
+from specmt.conversion.safe_types import settings_types
 
 _SHADOW_PARAMETERS = tuple(
     f"{name}_{kind}" for name in ("in_proj", "out_proj", "fc1", "fc2") for kind in ("weight", "bias")

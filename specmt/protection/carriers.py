@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from specmt.protection.lines import ProtectedLine, rewritten
-from specmt.protection.numbers import as_written, with_ending
+from specmt.protection.numbers import as_written
+from specmt.protection.ordinals import ENDING, with_ending
 from specmt.protection.pieces import Piece
 from specmt.protection.spans import Span, lacking, source
 from specmt.protection.terminology import forms
@@ -67,7 +68,7 @@ class Attempt:
             return text
         by_form = {form: carrier for carrier in self.carried for form in {carrier, *forms(carrier)}}
         longest_first = "|".join(map(re.escape, sorted(by_form, key=len, reverse=True)))
-        pattern = re.compile(rf"(?<![^\W_])({longest_first})((?<=\d)(?:st|nd|rd|th))?(?![^\W_])")
+        pattern = re.compile(rf"(?<![^\W_])({longest_first})((?<=\d){ENDING})?(?![^\W_])")
         found = [by_form[match[1]] for match in pattern.finditer(text)]
         if sorted(found) != sorted(self.carried) or self._positional(found) != self._positional(self.carried):
             return None
@@ -109,7 +110,7 @@ class Carriers:
         names, numbers, years = (self._free(line, words, number) for words in (self._names, self._numbers, self._years))
         texts, carried = [], {}
         for part in line.parts:
-            if isinstance(part, str) or (part.is_soft and part.text not in line.missing):
+            if isinstance(part, str) or line.stays(part):
                 texts.append(source(part))
                 continue
             if number == 0 and part.translated:
@@ -131,6 +132,6 @@ class Carriers:
         """Carriers that stand neither in the line nor in what will be put into it; each attempt has others first."""
         taken = " ".join([line.text, *(span.target for span in line.spans)]).casefold()
         free = [word for word in words if word.casefold() not in taken]
-        needed = sum(not span.is_soft or span.text in line.missing for span in line.spans)
+        needed = sum(not line.stays(span) for span in line.spans)
         first = attempt * min(needed, 2) % len(free) if free else 0
         return free[first:] + free[:first]

@@ -66,13 +66,14 @@ _COUNT = re.compile(
     rf"%(?:\(\w+\)|\d+\$)?{_FORMAT}[diu]|[^\w]*(?i:\w*(?:count|num|anzahl|total|amount|days|tage)\w*|n)\W*"
 )
 """Placeholders that stand for numbers."""
-_UNIT_BEHIND = re.compile(r"\s?[€%$]")
 _NAMELESS = re.compile(r"%(?:\d+\$)?s|\{\d*\}")
+"""Placeholders that do not say what they stand for."""
+_UNIT_BEHIND = re.compile(r"\s?[€%$]")
 _NOUN_BEHIND = re.compile(r"\s[A-ZÄÖÜ][a-zäöüß]{2}")
-"""What stands behind others that do: a unit, or a noun where they do not say what they are."""
+"""What stands behind those for numbers, whatever they say, and behind nameless ones."""
 _MAY_HAVE_TIMES = re.compile(r"(?i:uhr)\b|\dh|\d h\b|(?i:halb|viertel) ")
 """What stands in German lines with times that are to be written plainly."""
-_TRIGGER = re.compile(rf"[\d\\<@{{%$&]|{FRACTION}|://|(?i:www)\.|{_DOMAIN}")
+_TRIGGER = re.compile(rf"[\d\\<@{{%$&#]|{FRACTION}|://|(?i:www)\.|{_DOMAIN}")
 """What stands in every span but a term; a line without is told from others fast."""
 
 
@@ -124,11 +125,12 @@ class SpanFinder:
         """A line with its times written plainly, but not within addresses, tags, placeholders and terms."""
         from specmt.protection import german_times
 
-        kept = [match.span() for match in self._pattern.finditer(line) if match.lastgroup != "number"]
-        starts, ends = [0, *(end for _, end in kept)], [*(start for start, _ in kept), len(line)]
-        between = [german_times.written_plainly(line[start:end]) for start, end in zip(starts, ends, strict=True)]
-        spans = [*(line[start:end] for start, end in kept), ""]
-        return "".join(text + span for text, span in zip(between, spans, strict=True))
+        made, end = list[str](), 0
+        for match in self._pattern.finditer(line):
+            if match.lastgroup != "number":
+                made += [german_times.written_plainly(line[end : match.start()], begins_line=not end), match[0]]
+                end = match.end()
+        return "".join([*made, german_times.written_plainly(line[end:], begins_line=not end)])
 
     def parts(self, line: str) -> Parts:
         """A line as text and spans in turn."""

@@ -61,16 +61,21 @@ _HOURS_BY_H = re.compile(r"(?<!\w)(?P<lead>(?i:ab|beginn|gegen|um):? )(2[0-4]|[0
 _RANGE = re.compile(rf"(?<!\w)([vV]on )({NUMBER})\s?[-–—]\s?({NUMBER} (?i:uhr)\b)")
 
 
-def written_plainly(text: str) -> str:
-    """A text with its times as models know them; other text as it is."""
-    text = _HALF.sub(_half, text)
-    text = _QUARTER.sub(_quarter, text)
+def written_plainly(text: str, begins_line: bool = True) -> str:
+    """A text with its times as models know them; other text as it is. `begins_line`: whether nothing is before it."""
+    text = _HALF.sub(lambda match: _half(match) if begins_line or _is_led(match) else match[0], text)
+    text = _QUARTER.sub(lambda match: _quarter(match) if begins_line or _is_led(match) else match[0], text)
     text = _HOUR_AND_WORD.sub(_minutes, text)
     text = _WORDS.sub(_digits, text)
     text = _HOURS_BY_H.sub(lambda match: f"{match['lead']}{match[2]}{f'.{match[3]}' if match[3] else ''} Uhr", text)
     text = _GLUED.sub(r"\1 Uhr", text)
     text = _HOUR_AND_MINUTES.sub(r"\1.\2 Uhr", text)
     return _RANGE.sub(r"\1\2 bis \3", text)
+
+
+def _is_led(match: re.Match[str]) -> bool:
+    """Whether a time has something before it that says that it is one."""
+    return match["lead"] is None or any(map(str.isalpha, match["lead"]))
 
 
 def _half(match: re.Match[str]) -> str:

@@ -44,6 +44,10 @@ class ProtectedLine:
         """The parts that are no spans."""
         return [part for part in self.parts if isinstance(part, str)]
 
+    def stays(self, span: Span) -> bool:
+        """Whether a span may stand in what is translated as it is: it has come out by itself so far."""
+        return span.is_soft and span.text not in self.missing
+
     def elements(self) -> Iterator[tuple[int, int]]:
         """Places of outermost opening tags and the tags that close them, with text between; none at a great depth."""
         end = 0

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from specmt.protection.ordinals import ENDING
+
 _SPELLINGS = [
     str.maketrans(this, that) for this, that in ((",.", ".,"), (".", ","), (":", "-"), (":", "."), (".", ":"))
 ]
 _WHOLE = re.compile(r"\d{1,3}(?:[.'’]\d{3})+")
 """A number of thousands, which may be written without separators."""
-_ENDING = r"(?:st|nd|rd|th)(?!\w)"
 
 
 def as_written(numbers: Iterable[str], text: str) -> str:
@@ -29,14 +30,8 @@ def as_written(numbers: Iterable[str], text: str) -> str:
     if not by_spelling:
         return text
     longest_first = "|".join(map(re.escape, sorted(by_spelling, key=len, reverse=True)))
-    pattern = rf"(?<![\w.,:’'])(?<!\d-)({longest_first})(?:{_ENDING}|(?!\w|[.,:’'-]\d))"
+    pattern = rf"(?<![\w.,:’'])(?<!\d-)({longest_first})(?:{ENDING}(?!\w)|(?!\w|[.,:’'-]\d))"
     return re.sub(pattern, lambda match: by_spelling[match[1]], text)
-
-
-def with_ending(ordinal: str) -> str:
-    """An ordinal in figures, as `2nd`."""
-    few = {"1": "st", "2": "nd", "3": "rd"}.get(ordinal[-1], "th")
-    return ordinal + ("th" if ordinal[-2:-1] == "1" else few)
 
 
 def _other_spellings(number: str) -> set[str]:

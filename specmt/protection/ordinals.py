@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-_IS_ORDINAL = re.compile(r"\.[ \u00a0][^\W\d_]")
+ENDING = "(?:st|nd|rd|th)"
+"""Of an English ordinal in figures."""
+_BEHIND = re.compile(r"\.[ \u00a0][^\W\d_]")
 """What stands behind the number: a full stop, and a word."""
 _WORDS = (
     "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth"
@@ -16,10 +18,16 @@ _SPELT = {str(number): both for number, both in enumerate(zip(_WORDS.split(), _R
 
 def is_ordinal(number: str, behind: str) -> bool:
     """Whether a number is an ordinal that English may spell out, given what stands behind it."""
-    return number in _SPELT and _IS_ORDINAL.match(behind) is not None
+    return number in _SPELT and _BEHIND.match(behind) is not None
 
 
 def is_said(number: str, text: str) -> bool:
     """Whether an ordinal stands in an English text as a word, or as the Roman number of a war."""
     word, roman = _SPELT[number]
     return re.search(rf"\b(?i:{word})\b|\bWar {roman}\b", text) is not None
+
+
+def with_ending(ordinal: str) -> str:
+    """An ordinal in figures, as `2nd`."""
+    few = {"1": "st", "2": "nd", "3": "rd"}.get(ordinal[-1], "th")
+    return ordinal + ("th" if ordinal[-2:-1] == "1" else few)

@@ -52,7 +52,7 @@ def _loosened(line: ProtectedLine) -> Parts:
     """A line's parts, where numbers and terms that came out by themselves are text."""
     parts: Parts = []
     for part in line.parts:
-        is_text = isinstance(part, str) or (part.is_soft and part.text not in line.missing)
+        is_text = isinstance(part, str) or line.stays(part)
         if is_text and parts and isinstance(before := parts[-1], str):
             parts[-1] = before + source(part)
         else:

@@ -45,7 +45,7 @@ LONGEST_BEHIND, LONGEST_BEFORE = 45, 80
 """Characters around a number that say whether it is a time, and in which part of the day."""
 _TIME = re.compile(r"(\d{1,2})(?:[.:](\d\d))?")
 TO = r"\s?(?:to|and|until|-|–)\s?"
-HALF = r"[apAP]\.?\s?[mM]\b"
+_HALF = r"[apAP]\.?\s?[mM]\b"
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ class Time:
         if hour == 12 and not minutes and re.search(r"\bnoon\b" if self.half == "p" else r"\bmidnight\b", text):
             return True
         past = rf"[.:]{minutes}" if minutes else r"(?:[.:]00)?"
-        # Where only other words tell the half, `set_right` sees to it.
-        half = HALF if self.is_certain and not self.is_of_24 else rf"(?i:{self.half})\.?\s?[mM]\b"
-        by_twelve = rf"{hour}{past}(?:{TO}{NUMBER}\s?{HALF}|\s?{half})"
+        # Where only other words tell the half, `clock.set_right` sees to it.
+        half = _HALF if self.is_certain and not self.is_of_24 else rf"(?i:{self.half})\.?\s?[mM]\b"
+        by_twelve = rf"{hour}{past}(?:{TO}{NUMBER}\s?{_HALF}|\s?{half})"
         with_colon = re.escape(self.number.replace(".", ":"))
         alternatives = rf"{by_twelve}|{with_colon}(?!\d|[.,:]\d)" if "." in self.number else by_twelve
         return re.search(rf"(?<![\d.,:])(?:{alternatives})", text) is not None

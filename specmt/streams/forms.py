@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from specmt.choices import OutputFormat
-from specmt.text.guards import printable
+from specmt.text.characters import printable
 from specmt.text.vocabulary import EOS_ID, AnyVocabulary
 from specmt.translation import Alternative, Translation
 

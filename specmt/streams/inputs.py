@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from specmt.errors import InputError, reason
-from specmt.streams.streams import LineStream
+from specmt.streams.line_stream import LineStream
 from specmt.text.guards import LineWarning
 
 LINE_OPTIONS = frozenset({"reproducible"})

@@ -23,7 +23,7 @@ from typing import Any
 from specmt.errors import InputError, ReaderGoneError, reason
 from specmt.files import atomic_path, write_json
 from specmt.streams.line_digests import LineDigests
-from specmt.streams.streams import LineStream
+from specmt.streams.line_stream import LineStream
 
 STANDARD_OUTPUT = Path("/dev/stdout")
 """As shells call it."""

@@ -17,8 +17,9 @@ _MEASURES = {
     "Tsd.": ("Tausend", "Tausend"),
     "Pers.": ("Personen", "Person"),
 }
-_SPOONS = {"EL": "Esslöffel", "TL": "Teelöffel"}
 """What stands behind a number, and behind 1."""
+_SPOONS = {"EL": "Esslöffel", "TL": "Teelöffel"}
+"""What stands behind any number."""
 _WORDS = {
     "bspw.": "beispielsweise",
     "bzgl.": "bezüglich",

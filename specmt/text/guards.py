@@ -1,4 +1,4 @@
-"""Guards against runaway output: what a translation may repeat, and what is copied instead of translated.
+"""Guards against runaway output: what a translation may repeat, and what is told of a line that is not as usual.
 
 They look at nothing but the source's tokens and the verified target tokens, one by one, so they stop `ar` and strict
 `spec` at the same token. What they did stands in `Translation.warnings`.
@@ -6,7 +6,6 @@ They look at nothing but the source's tokens and the verified target tokens, one
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -139,17 +138,3 @@ def without_repeats(ids: Sequence[int], source_repeats: int) -> list[int] | None
                 place += 1
             counter = RepeatCounter()
     return kept if found else None
-
-
-def has_letter(text: str) -> bool:
-    """Whether there may be something to translate in a text: else it says the same in every language."""
-    return any(map(str.isalpha, text))
-
-
-def printable(text: str) -> str:
-    """Text from the source as it may stand in a line of output: what is no character of text is a blank."""
-    if text.isprintable():  # the usual case
-        return text
-    return "".join(
-        " " if unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} else character for character in text
-    )

@@ -15,17 +15,18 @@ from specmt.text.vocabulary import Vocabulary
 _WORD = re.compile(r"[^\W\d_]+(?:[-'’][^\W\d_]+)*")
 _JOINED = frozenset("#$%&*/:@[\\_{")
 """What stands before a word that is a name in a program or a network, and begins no sentence."""
-_SMALL = re.compile(
-    r"ich|du|er|sie|es|wir|ihr|man|wer|was|wen|wem|wo|wie|wann|warum|wieso|woher|wohin|wobei|mich|dich|sich|uns|euch"
-    r"|mir|dir|ihm|ihn|ihnen|der|die|das|den|dem|des|ein|eine|einen|einem|einer|eines|kein|keine|mein|meine|dein"
-    r"|deine|sein|seine|ihre|ihren|unser|unsere|diese|dieser|dieses|diesen|jede|jeder|jedes|jemand|einige|viele|alle"
-    r"|welche|welcher|welches|und|oder|aber|denn|doch|dass|wenn|weil|ob|als|falls|im|in|an|am|auf|aus|bei|mit|nach"
-    r"|seit|von|vom|vor|zu|zum|zur|für|bis|über|unter|um|durch|gegen|ohne|ist|sind|war|hat|haben|kann|können|könnte"
-    r"|nehmen|so|nur|auch|sehr|neu|nicht|ja|nein|bitte|danke|hier|da|dort|dann|jetzt|heute|morgen|gestern|eins|zwei"
-    r"|drei|vier|fünf|sechs|sieben|acht|neun|zehn|hab|mal|paar|innerhalb|elf|zwölf|hundert|tausend"
-    r"|bzgl|bzw|ca|etc|evtl|ggf|inkl|max|min|sog|tel|usw|vgl"
+_HARDLY_NOUNS = (
+    "ich du er sie es wir ihr man wer was wen wem wo wie wann warum wieso woher wohin wobei mich dich sich uns euch "
+    "mir dir ihm ihn ihnen der die das den dem des ein eine einen einem einer eines kein keine mein meine dein deine "
+    "sein seine ihre ihren unser unsere diese dieser dieses diesen jede jeder jedes jemand einige viele alle welche "
+    "welcher welches und oder aber denn doch dass wenn weil ob als falls im in an am auf aus bei mit nach seit von "
+    "vom vor zu zum zur für bis über unter um durch gegen ohne ist sind war hat haben kann können könnte nehmen so "
+    "nur auch sehr neu nicht ja nein bitte danke hier da dort dann jetzt heute morgen gestern eins zwei drei vier "
+    "fünf sechs sieben acht neun zehn hab mal paar innerhalb elf zwölf hundert tausend bzgl bzw ca etc evtl ggf inkl "
+    "max min sog tel usw vgl"
 )
-"""Words that are hardly ever nouns, but as common with a capital, because sentences begin with them."""
+_SMALL = frozenset(_HARDLY_NOUNS.split())
+"""Words, and abbreviations, that are hardly ever nouns, but as common with a capital, as sentences begin with them."""
 _DETERMINER = re.compile(
     r"d(?:er|ie|as|en|em|es)|(?:[mds]?ein|kein|ihr|unser|eue?r)(?:e[nmrs]?)?|im|am|zum|zur|ins|ans|vom|beim"
 )
@@ -45,8 +46,10 @@ _VERB = re.compile(
     r"\w{3,}(?:en?|em|es|elt?|ern)"
 )
 """Verbs and participles, by how they end, or begin and end; a few nouns do as well."""
-_MARGIN, _MARGIN_BEHIND_DETERMINER, _MARGIN_BEFORE_NOUN, _MARGIN_OF_VERB = 0.0, -3.0, 2.0, 5.0
-"""Nats by which a word must be more common with a capital; the second where no noun stands behind it."""
+_MARGIN, _MARGIN_BEFORE_NOUN, _MARGIN_OF_VERB = 0.0, 2.0, 5.0
+"""Nats by which a word must be more common with a capital."""
+_MARGIN_BEHIND_DETERMINER = -3.0
+"""The same where no noun stands behind it."""
 _MARGIN_OF_ABBREVIATION = 1.0
 """Nats by which a word must be more common in capitals."""
 _COMPOUND = 2
@@ -85,7 +88,7 @@ class Nouns:
 
     def _best(self, word: str, margin: float) -> str:
         """A word, with a capital if it is a noun; in capitals if it is an abbreviation."""
-        if _SMALL.fullmatch(word) or not 2 <= len(word) <= _LONGEST or word != word.lower():
+        if word in _SMALL or not 2 <= len(word) <= _LONGEST or word != word.lower():
             return word
         with_capital = _capitalised(word)
         small, capitalised, capitals = map(self._vocabulary.commonness, (word, with_capital, word.upper()))

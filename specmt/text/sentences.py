@@ -6,7 +6,7 @@ In German a number with a full stop is an ordinal, and the noun behind it has a 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 
 import sentencex
@@ -67,11 +67,11 @@ BEGINNINGS = (
 )
 """Words that begin a sentence, and follow no ordinal."""
 _ABBREVIATION = (
-    r"(?:^|[\s(„\"-])(?:Hrn|Frl|Fr|Fa|Fam|Gebr|Tel|inkl|incl|exkl|[Ee]inschl|ausschl|max|min|Anm|Abb|Kap|Dipl|Ing|Mag|Univ"
-    r"|Abt|Vors|Bhf|Bsp|Bez|Lkr|Pck|Stk|Hrsg|Hg|Verf|geb|gest|gegr|gez|gepr|verh|zzgl|abzgl|[Gg]gfs?|ggü|evtl|[Gg]em|[Ww]g"
-    r"|[Vv]gl|bspw|bzw|ca|div|sog|ehem|urspr|stellv|stv|allg|entspr|versch|freundl|herzl|wiss|techn|kaufm|phil|jur|habil"
-    r"|dt|franz|ital|amerik|engl|griech|lat|russ|span|chin|türk|österr|schweiz|kath|ev|z\. ?Hd|lt|bzgl|insb|insbes"
-    r"|insg|zw|mind|städt|Tsd)\.\s*$"
+    r"(?:^|[\s(„\"-])(?:Hrn|Frl|Fr|Fa|Fam|Gebr|Tel|[Ii]nkl|incl|exkl|[Ee]inschl|ausschl|max|min|Anm|Abb|Kap|Dipl|Ing"
+    r"|Mag|Univ|Abt|Vors|Bhf|Bsp|Bez|Lkr|Pck|Stk|Hrsg|Hg|Verf|geb|gest|gegr|gez|gepr|verh|[Zz]zgl|abzgl|[Gg]gfs?|ggü"
+    r"|[Ee]vtl|[Gg]em|[Ww]g|[Vv]gl|[Bb]spw|bzw|ca|div|sog|[Ee]hem|urspr|[Ss]tellv|stv|allg|entspr|[Vv]ersch|freundl"
+    r"|herzl|wiss|techn|kaufm|phil|jur|habil|dt|franz|ital|amerik|engl|griech|lat|russ|span|chin|türk|österr|schweiz"
+    r"|kath|ev|z\. ?Hd|lt|[Bb]zgl|[Ii]nsb|[Ii]nsbes|[Ii]nsg|zw|[Mm]ind|[Ss]tädt|Gesetzl|Jährl|Tägl|Tsd)\.\s*$"
 )
 """What ends no sentence."""
 _ADVERB = r"(?:^|[\s(„\"-])(?!html|xml|yaml)(?:[a-zäöü][a-zäöüß]+(?:[bcdfgkmnprtz]l|schl)|mtl|jew|Hbf)\.\s*$"
@@ -80,49 +80,6 @@ _SHORTENED = r"\b(?:Jan|Feb|Mrz|Apr|Aug|Sept?|Okt|Nov|Dez|Jhd?|Aufl|Std|Min|Sek|
 """What ends one at times."""
 _BEFORE_NUMBERS = r"(?:[a-zß]str|\b(?:Abs|Anl|Bde?|Bl|Hebr|Hs|insg|Joh|Kor|Lk|mind|Mk|Pos|Röm|Tab|Ziff))\.\s*$"
 """What stands before numbers, and ends no sentence there."""
-
-
-_TWO_LETTERS = {
-    "ara": "ar",
-    "ces": "cs",
-    "cze": "cs",
-    "dan": "da",
-    "deu": "de",
-    "dut": "nl",
-    "ell": "el",
-    "eng": "en",
-    "fin": "fi",
-    "fra": "fr",
-    "fre": "fr",
-    "ger": "de",
-    "gre": "el",
-    "heb": "he",
-    "hin": "hi",
-    "hun": "hu",
-    "ita": "it",
-    "jpn": "ja",
-    "kor": "ko",
-    "nld": "nl",
-    "nor": "no",
-    "pol": "pl",
-    "por": "pt",
-    "ron": "ro",
-    "rum": "ro",
-    "rus": "ru",
-    "spa": "es",
-    "swe": "sv",
-    "tur": "tr",
-    "ukr": "uk",
-    "zho": "zh",
-    "chi": "zh",
-}
-"""ISO 639-1 of languages that are often called by three letters."""
-
-
-def usual_code(language: str) -> str:
-    """A language as ISO 639-1 calls it, if it does: `de` for `de_DE`, `DE` and `deu`."""
-    code = re.split(r"[-_.]", language.lower())[0]
-    return _TWO_LETTERS.get(code, code)
 
 
 def sentences_of(language: str, text: str) -> list[str]:
@@ -140,7 +97,7 @@ def sentences_of(language: str, text: str) -> list[str]:
     found = _closed(found)
     if language == "de":
         opened = [part for sentence in _uncapitalised(text, found) for part in _opened(sentence)]
-        found = list(_joined(list(_numbered(opened))))
+        found = list(_joined(_numbered(opened)))
     return [part for place, sentence in enumerate(found) for part in unmarked(sentence, place == 0, _COUNTED)]
 
 
@@ -231,7 +188,7 @@ def _is_abbreviated(text: str) -> bool:
     return not sentencex.segment("de", f"{tail.rstrip()} Er")[-1].startswith("Er")
 
 
-def _joined(sentences: Sequence[str]) -> Iterator[str]:
+def _joined(sentences: Iterable[str]) -> Iterator[str]:
     """Sentences, those together that were cut at an ordinal or an abbreviation."""
     parts: list[str] = []
     tail = ""

@@ -16,8 +16,8 @@ from pathlib import Path
 from sacrebleu.metrics.bleu import BLEU
 
 from specmt.decoding.beam import beam_search
-from specmt.decoding.decoding import Greedy, RequestQueue, decode
 from specmt.decoding.hypotheses import Hypothesis, Request
+from specmt.decoding.loops import Greedy, RequestQueue, decode
 from specmt.engines.base import AnyEngine
 from specmt.errors import TrainingError
 from specmt.files import write_json

@@ -25,8 +25,8 @@ from specmt.bundles.bundle import (
 from specmt.bundles.tensors import DRAFTER_OUTPUT, ids_name
 from specmt.bundles.weights import dequantised, read_stored, save_weights
 from specmt.corpus import Pair
-from specmt.engines.exporting import calibration_sources, copy_files, moments_for, write_cpu_files
 from specmt.errors import TrainingError
+from specmt.exporting import calibration_sources, copy_files, moments_for, write_cpu_files
 from specmt.fairseq_backend import checkpoints, driver
 from specmt.fairseq_backend.frozen import load_frozen
 from specmt.text.vocabulary import AnyVocabulary

@@ -14,9 +14,9 @@ from specmt.arrays import IntArray
 from specmt.bundles import shortlist
 from specmt.bundles.bundle import MANIFEST, WEIGHTS, Bundle, check_destination, is_bundle, load_bundle, write_bundle
 from specmt.corpus import Pair, evenly_spread
-from specmt.engines.exporting import copy_files
 from specmt.errors import BundleError, TrainingError, UsageError
-from specmt.evaluation.evaluation import evaluate
+from specmt.evaluation.measuring import evaluate
+from specmt.exporting import copy_files
 from specmt.fairseq_backend import checkpoints, driver, replicas
 from specmt.files import write_json
 from specmt.loading import load_translator

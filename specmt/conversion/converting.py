@@ -18,8 +18,8 @@ from specmt.bundles.weights import save_weights
 from specmt.conversion.fairseq_checkpoint import Checkpoint, Verifier, read_checkpoint, verifier_of
 from specmt.conversion.foreign_files import read_file, shown
 from specmt.conversion.marian import CODES, SOURCE_PIECES, read_model
-from specmt.engines.exporting import calibration_sources, moments_for, write_cpu_files
 from specmt.errors import InputError
+from specmt.exporting import calibration_sources, moments_for, write_cpu_files
 from specmt.files import file_digest
 from specmt.text import dictionaries
 from specmt.text.dictionaries import Dictionary, FairseqVocabulary, Segmentation

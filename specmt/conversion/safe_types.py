@@ -13,11 +13,11 @@ _METERS = ("AverageMeter", "TimeMeter", "StopwatchMeter", "MetersDict", "SumMete
 class Meter:
     """Stands in for the meters of a training run, which checkpoints of old hold. Keeps nothing and does nothing."""
 
-    def __new__(cls, *args: Any) -> Meter:
+    def __new__(cls, *args: Any) -> Meter:  # noqa: ANN401 - whatever it was made of
         """Take whatever a meter was made of."""
         return super().__new__(cls)
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: Any) -> None:  # noqa: ANN401
         """Forget a meter's values."""
 
 

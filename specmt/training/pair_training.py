@@ -18,7 +18,7 @@ from specmt.bundles.architecture import Architecture
 from specmt.bundles.bundle import TOKENIZER, WEIGHTS, DecodingDefaults, is_bundle, load_bundle, write_bundle
 from specmt.bundles.tensors import vector_type
 from specmt.bundles.weights import save_weights
-from specmt.engines.exporting import calibration_sources, moments_for, write_cpu_files
+from specmt.exporting import calibration_sources, moments_for, write_cpu_files
 from specmt.fairseq_backend import checkpoints, driver
 from specmt.files import write_json
 from specmt.text.vocabulary import Vocabulary

@@ -171,7 +171,7 @@ class Speculative:
             return
         if not self.trace and flight.iterate(self.draft_length, self.beta, self.tau, self.scored):
             return
-        from specmt.decoding.drafting import draft_and_verify
+        from specmt.engines.drafting import draft_and_verify
 
         engine, rows, last_ids = flight.engine, flight.rows, flight.last_ids
         speculation = draft_and_verify(engine, rows, last_ids, self.draft_length, self.beta)
