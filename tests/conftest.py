@@ -20,6 +20,8 @@ from specmt.engines.native_library import BUILD_VARIABLE
 if TYPE_CHECKING:
     from foreign import Foreign
 
+# Before torch is loaded: two processes test at a time, and threads that spin while they wait take the cores from both.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Machines that test are often busy: no deadline. The same examples in every run, so that a failure is one's own.
 settings.register_profile("specmt", deadline=None, max_examples=60, derandomize=True)
 settings.register_profile("thorough", deadline=None, max_examples=2000)  # others in every run: --hypothesis-profile
