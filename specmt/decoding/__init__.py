@@ -1,1 +1,1 @@
-"""From requests to hypotheses: the loops over an engine, drafting and verification among them."""
+"""From requests to hypotheses: the loops over an engine, and what the verifier accepts."""

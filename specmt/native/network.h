@@ -11,7 +11,7 @@
 
 namespace specmt {
 
-// Of `specmt.bundles.architecture.Architecture` what the tensors do not tell, in the order in which Python hands it over.
+// Of `bundles.architecture.Architecture` what the tensors do not tell, in the order in which Python hands it over.
 struct Architecture {
   int64_t width, heads, encoder_layers, decoder_layers, drafter_layers, source_vocabulary_size, tied_output,
       encoder_heads, encoder_pre_norm, decoder_pre_norm, encoder_final_norm, decoder_final_norm, scaled_embeddings,
