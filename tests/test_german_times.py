@@ -93,6 +93,14 @@ def test_the_model_reads_a_line_with_plain_times() -> None:
     assert sent(german(), "Um halb leer") == [["Um halb leer"]]
 
 
+def test_what_follows_a_span_begins_no_line() -> None:
+    finder = SpanFinder(plain_times=True)
+    for line in ("Das sind {x} halb vier Leute", "Mit {x} viertel acht"):
+        assert finder.readable(line) == line
+    assert finder.readable("{x}, um halb vier") == "{x}, um 3:30"
+    assert finder.readable("Halb vier, {x}") == "3:30, {x}"
+
+
 @pytest.mark.parametrize("kinds", [(), ("url", "email", "tag", "placeholder")])
 def test_where_numbers_are_not_protected_it_reads_the_line_as_it_is(kinds: tuple[str, ...]) -> None:
     assert sent(german(kinds), "Um halb acht, um 18Uhr") == [["Um halb acht, um 18Uhr"]]
