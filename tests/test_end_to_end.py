@@ -25,9 +25,6 @@ from specmt.text.vocabulary import add_characters
 from specmt.training.config import load_config
 from specmt.training.earlier import Earlier
 
-FEW_SOURCES = ("refinement.optimizer.replicas=1", "refinement.sample={train: {limit: 200}}")
-FEW_SOURCES += ("distillation.sample={train: {limit: 200}}",)
-"""For runs in which what is learned does not matter."""
 STAGES = ("tokenizer", "binarise", "verifier", "refine", "distil", "drafter", "export", "evaluate")
 
 
@@ -282,7 +279,8 @@ def test_a_bundle_can_be_trained_further(bundle: Path, tmp_path: Path) -> None:
         for name, value in {"max_updates": 4, "warmup_updates": 1, "checkpoint_updates": 2}.items()
     ]
     more = ("tokenizer.required_characters=€", "tokenizer.vocabulary_size=408")
-    more += (*FEW_SOURCES, "refinement.sample={train: {references: true}}")
+    more += ("refinement.optimizer.replicas=1", "refinement.sample={train: {references: true}}")
+    more += ("distillation.sample={train: {limit: 200}}",)
     arguments = train_arguments(tmp_path / "run", f"start_from={bundle}", *few, *more)
     kill_at("verifier: begins", arguments)
     kill_at(f"drafter: goes on from {bundle}", arguments)
@@ -338,7 +336,6 @@ def test_a_run_killed_in_every_stage_ends_with_a_working_bundle(tmp_path: Path) 
     output = tmp_path / "run"
     short = ("verifier.optimizer.max_updates=60", "verifier.optimizer.checkpoint_updates=20")
     short += ("drafter.optimizer.max_updates=40", "drafter.optimizer.checkpoint_updates=20")
-    short += ("refinement.optimizer.max_updates=20", "refinement.optimizer.checkpoint_updates=10", *FEW_SOURCES)
     for stage in STAGES:
         # In the verifier's, after a checkpoint; in the others, as soon as they begin.
         moment = f"{stage}: update 40/" if stage == "verifier" else f"{stage}: begins"
