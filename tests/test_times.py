@@ -8,13 +8,13 @@ from protecting import Model, Words, translated
 from specmt.protection.clock import set_right
 from specmt.protection.finding import SpanFinder
 from specmt.protection.protection import Protection
-from specmt.protection.spans import Span
+from specmt.protection.spans import Number
 from specmt.protection.times import Time, time_of
 
 
 def times_in(line: str) -> list[Time]:
     """The times that are found in a line."""
-    return [part.time for part in SpanFinder().parts(line) if isinstance(part, Span) and part.time]
+    return [part.time for part in SpanFinder().parts(line) if isinstance(part, Number) and part.time]
 
 
 @pytest.mark.parametrize(

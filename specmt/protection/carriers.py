@@ -11,7 +11,7 @@ from specmt.protection.lines import ProtectedLine, rewritten
 from specmt.protection.numbers import as_written
 from specmt.protection.ordinals import ENDING, with_ending
 from specmt.protection.pieces import Piece
-from specmt.protection.spans import Span, lacking, source
+from specmt.protection.spans import Element, Number, Placeholder, Span, lacking, source
 from specmt.protection.terminology import forms
 from specmt.text.sentences import CARRIER_NAMES
 from specmt.text.vocabulary import UNK_ID, AnyVocabulary
@@ -35,11 +35,11 @@ class Attempt:
 
     def restored(self, line: ProtectedLine, translation: Translation) -> Translation | None:
         """The translation with everything in its place; None if something is not, which `line.missing` then knows."""
-        numbers = [span.target for span in line.spans if span.kind == "number" and not span.time]
+        numbers = [span.target for span in line.spans if isinstance(span, Number) and not span.time]
         said = rewritten(translation, partial(as_written, numbers))
         text = self._put_back(said.text)
         # An element may stand as its carrier does in the text, which is there once.
-        wanted = [span for span in line.spans if span.kind != "element"]
+        wanted = [span for span in line.spans if not isinstance(span, Element)]
         lost = lacking(text or said.text, wanted, line.spans)
         line.missing |= self._to_carry(line, lost)
         if text is None or lost:
@@ -49,7 +49,8 @@ class Attempt:
             other = self._put_back(one.text)
             if other is not None and not lacking(other, wanted, line.spans):
                 alternatives.append(replace(one, text=other))
-        inner = [span.made for span in self.carried.values() if span.made and not self._is_own_carrier(span)]
+        elements = [span for span in self.carried.values() if isinstance(span, Element)]
+        inner = [element.made for element in elements if not self._is_own_carrier(element)]
         warnings = [warning for one in (translation, *inner) for warning in one.warnings]
         return line.with_edges(
             replace(translation, text=text, n_best=tuple(alternatives), warnings=tuple(dict.fromkeys(warnings)))
@@ -82,12 +83,12 @@ class Attempt:
 
         An element whose text was its own carrier takes that between its tags.
         """
-        if span.around and self._is_own_carrier(span):
+        if isinstance(span, Element) and span.around and self._is_own_carrier(span):
             return match[0].join(span.around)
         return with_ending(span.target) if match[2] and span.target.isdecimal() else span.target
 
-    def _is_own_carrier(self, span: Span) -> bool:
-        return bool(span.translated) and span.translated in self.carried
+    def _is_own_carrier(self, element: Element) -> bool:
+        return bool(element.translated) and element.translated in self.carried
 
 
 class Carriers:
@@ -113,13 +114,14 @@ class Carriers:
             if isinstance(part, str) or line.stays(part):
                 texts.append(source(part))
                 continue
-            if number == 0 and part.translated:
+            if number == 0 and isinstance(part, Element) and part.translated:
                 sent, carrier = part.content, part.translated
             else:
-                if part.kind == "number":
+                if isinstance(part, Number):
                     pools = [years, numbers] if _FOUR_DIGITS.fullmatch(part.text) else [numbers, years]
                 else:
-                    pools = [numbers, names] if part.is_count and number < _BY_NUMBERS else [names]
+                    is_count = isinstance(part, Placeholder) and part.is_count
+                    pools = [numbers, names] if is_count and number < _BY_NUMBERS else [names]
                 sent = carrier = next((free.pop(0) for free in pools if free), "")
             if not carrier or carrier in carried:
                 return None

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from specmt.errors import UsageError
 from specmt.protection import ordinals
-from specmt.protection.spans import FRACTION, Parts, Span
+from specmt.protection.spans import FRACTION, Number, Parts, Placeholder, Span
 from specmt.protection.terminology import Terminology
 
 KINDS = ("url", "email", "tag", "placeholder", "code", "number")
@@ -143,12 +143,13 @@ class SpanFinder:
             target = self._terminology.target(text) if kind == "term" and self._terminology else text
             before, end = line[end : match.start()], match.end()
             behind = line[end : end + times.LONGEST_BEHIND]
-            time, ordinal = None, False
+            span = Span(text, target, kind)
             if kind == "number":
                 time = times.time_of(text, line[max(match.start() - times.LONGEST_BEFORE, 0) : match.start()], behind)
-                ordinal = ordinals.is_ordinal(text, behind)
-            is_count = kind == "placeholder" and _is_count(text, behind)
-            parts += [before, Span(kind, text, target, is_count=is_count, time=time, is_ordinal=ordinal)]
+                span = Number(text, target, time=time, is_ordinal=ordinals.is_ordinal(text, behind))
+            elif kind == "placeholder":
+                span = Placeholder(text, target, is_count=_is_count(text, behind))
+            parts += [before, span]
         return [part for part in [*parts, line[end:]] if part]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from specmt.decoding.hypotheses import ReplayCounts
-from specmt.protection.spans import Parts, Span, source, target
+from specmt.protection.spans import Element, Number, Parts, Span, source, target
 from specmt.text.sentences import sentences_of
 from specmt.translation import Translation
 
@@ -88,7 +88,7 @@ class ProtectedLine:
     def with_edges(self, core: Translation) -> Translation:
         """The parts' translation, with its alternatives, between what was cut off."""
         before, behind = (
-            [part.made for part in edge if isinstance(part, Span) and part.made] for edge in (self.before, self.behind)
+            [part.made for part in edge if isinstance(part, Element)] for edge in (self.before, self.behind)
         )
         prefix, suffix = ("".join(map(target, edge)) for edge in (self.before, self.behind))
 
@@ -146,7 +146,7 @@ def _is_edge(part: str | Span, said: str) -> bool:
     if isinstance(part, str):
         return not part.strip()
     is_block = _BLOCKS.match(part.text) is not None
-    return part.kind == "tag" or (part.kind == "element" and (is_block or _ends_sentence(said)))
+    return part.kind == "tag" or (isinstance(part, Element) and (is_block or _ends_sentence(said)))
 
 
 def _ends_sentence(text: str) -> bool:
@@ -159,9 +159,7 @@ def _sentences(parts: Parts, language: str) -> Iterator[str]:
     text = "".join(map(source, parts))
     if not text:
         return
-    masked = "".join(
-        "X" * len(part.text) if isinstance(part, Span) and part.kind != "number" else source(part) for part in parts
-    )
+    masked = "".join(source(part) if isinstance(part, (str, Number)) else "X" * len(part.text) for part in parts)
     begin = 0
     for sentence in sentences_of(language, masked) if language else [masked]:
         yield text[begin : begin + len(sentence)]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from specmt.protection.lines import ProtectedLine, rewritten
-from specmt.protection.spans import Parts, Span, lacking, source
+from specmt.protection.spans import Element, Parts, Span, lacking, source
 from specmt.text.capitals import without_capital
 from specmt.text.punctuation import ends_abbreviated
 from specmt.translation import Alternative, Translation
@@ -68,7 +68,7 @@ def _in_pieces(line: ProtectedLine, between: Parts, run: Run) -> Translation:
     said: list[str | Translation] = []
     for part in parts:
         if isinstance(part, Span):
-            said.append(part.made or part.target)
+            said.append(part.made if isinstance(part, Element) else part.target)
         elif part.core:
             said.append(part.filled(next(translations), first=not any(map(_text, said))))
         else:

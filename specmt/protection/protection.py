@@ -27,7 +27,7 @@ from specmt.protection.carriers import Attempt, Carriers
 from specmt.protection.finding import KINDS, SpanFinder
 from specmt.protection.lines import ProtectedLine, rewritten, with_spaces_of
 from specmt.protection.pieces import as_piece, combined, translate_pieces, without_end
-from specmt.protection.spans import Parts, Span, lacking, source
+from specmt.protection.spans import Element, Number, Parts, Span, lacking, source
 from specmt.protection.terminology import Terminology
 from specmt.text.capitals import without_capital
 from specmt.text.vocabulary import AnyVocabulary
@@ -151,7 +151,7 @@ class Protection:
     def _checked(self, translation: Translation, line: ProtectedLine) -> Translation:
         """Say what of the source's spans is not in the translation, and leave out alternatives that lost more."""
         spans = [part for part in self._spans.parts(line.text) if isinstance(part, Span)]
-        if times := [span.time for span in spans if span.time]:
+        if times := [span.time for span in spans if isinstance(span, Number) and span.time]:
             from specmt.protection.clock import set_right
 
             translation = rewritten(translation, partial(set_right, times))
@@ -161,7 +161,7 @@ class Protection:
         return replace(translation, n_best=n_best, unplaced=tuple(span.text for span in lost))
 
 
-def _element(parts: Parts, content: str, translation: Translation) -> Span:
+def _element(parts: Parts, content: str, translation: Translation) -> Element:
     """A pair of tags and what is between them, given its text and translation, as one span."""
     opening, closing = source(parts[0]), source(parts[-1])
     between = parts[1:-1]
@@ -177,7 +177,7 @@ def _element(parts: Parts, content: str, translation: Translation) -> Span:
 
     made = rewritten(translation, lambda text: opening + with_spaces_of(inner, as_content(text)) + closing)
     holds_positional = any(isinstance(part, Span) and part.is_positional for part in between)
-    element = Span("element", opening + inner + closing, made.text, holds_positional=holds_positional, made=made)
+    element = Element(opening + inner + closing, made.text, "element", made, holds_positional)
     if len(between) != 1 or not content:
         return element
     before, _, behind = inner.partition(content)

@@ -28,28 +28,12 @@ _WORD_GOES_ON = re.compile(r"\w")
 
 @dataclass(frozen=True)
 class Span:
-    """A part of a line: what it is, how it stands there, and how it must stand in the translation."""
+    """A part of a line: how it stands there, how it must stand in the translation, and what it is."""
 
-    kind: str
-    """One of `finding.KINDS`, `term`, or `element`: an opening tag, its content and the closing tag."""
     text: str
     target: str
-    content: str = ""
-    """Of an element: what is between the tags, if it is text alone or one span."""
-    translated: str = ""
-    """Its translation by itself."""
-    around: tuple[str, str] | None = None
-    """Of an element with text alone: what stands before and behind it, tags and blanks."""
-    holds_positional: bool = False
-    """Of an element: whether something positional stands in it."""
-    is_count: bool = False
-    """Of a placeholder: whether it seems to stand for a number."""
-    time: Time | None = None
-    """Of a number: the time of day that it is, which may stand by the twelve-hour clock."""
-    is_ordinal: bool = False
-    """Of a number: whether it is an ordinal, which may be spelt out."""
-    made: Translation | None = field(default=None, compare=False)
-    """Of an element: the translation that is the target, with its alternatives."""
+    kind: str
+    """One of `finding.KINDS`, `term`, or `element`."""
 
     @property
     def is_soft(self) -> bool:
@@ -59,20 +43,14 @@ class Span:
     @property
     def is_positional(self) -> bool:
         """Whether it must keep its place among others such as `%s` and `{}`."""
-        is_itself = self.kind == "placeholder" and _POSITIONAL.fullmatch(self.text) is not None
-        return is_itself or self.holds_positional
+        return False
 
     def is_said(self, text: str) -> bool:
-        """Whether a time or an ordinal stands in a text in another way than in the source."""
-        if self.time:
-            return self.time.is_said(text)
-        return self.is_ordinal and ordinals.is_said(self.text, text)
+        """Whether it stands in a text in another way than as its target."""
+        return False
 
     def taken_from(self, text: str, count: int) -> tuple[str, int]:
         """`text` with blanks for it, the first `count` times that it stands there, and how often that was."""
-        if self.kind == "number":
-            text, taken = _numbers_taken_from(text, {self.target: count})
-            return text, taken[self.target]
         return re.subn(self._pattern, " ", text, count=count)
 
     @property
@@ -83,6 +61,62 @@ class Span:
             return whole_word(self.target, either + re.escape(self.target[1:]))
         whole = re.escape(self.target)
         return rf"(?<!\w){whole}(?!\w)" if self.kind == "code" else whole
+
+
+@dataclass(frozen=True)
+class Number(Span):
+    """A number, which may be a time of day or an ordinal."""
+
+    kind: str = "number"
+    time: Time | None = None
+    """The time of day that it is, which may stand by the twelve-hour clock."""
+    is_ordinal: bool = False
+    """Whether it may be spelt out."""
+
+    def is_said(self, text: str) -> bool:
+        """See `Span`: by the twelve-hour clock, or spelt out."""
+        if self.time:
+            return self.time.is_said(text)
+        return self.is_ordinal and ordinals.is_said(self.text, text)
+
+    def taken_from(self, text: str, count: int) -> tuple[str, int]:
+        """See `Span`."""
+        text, taken = _numbers_taken_from(text, {self.target: count})
+        return text, taken[self.target]
+
+
+@dataclass(frozen=True)
+class Placeholder(Span):
+    """What a program puts something in place of, such as `%d`."""
+
+    kind: str = "placeholder"
+    is_count: bool = False
+    """Whether it seems to stand for a number."""
+
+    @property
+    def is_positional(self) -> bool:
+        """See `Span`: whether it has no name or number."""
+        return _POSITIONAL.fullmatch(self.text) is not None
+
+
+@dataclass(frozen=True)
+class Element(Span):
+    """An opening tag, the closing one, and what is between them, which was translated by itself."""
+
+    made: Translation = field(compare=False)
+    """The translation that is the target, with its alternatives."""
+    holds_positional: bool
+    content: str = ""
+    """What is between the tags, if it is text alone or one span."""
+    translated: str = ""
+    """Its translation by itself."""
+    around: tuple[str, str] | None = None
+    """Of one with text alone: what stands before and behind it, tags and blanks."""
+
+    @property
+    def is_positional(self) -> bool:
+        """See `Span`: whether something in it is."""
+        return self.holds_positional
 
 
 Parts = list["str | Span"]
@@ -117,11 +151,11 @@ def lacking(text: str, wanted: Sequence[Span], spans: Sequence[Span]) -> list[Sp
     whole = text
     for _, alike in groupby(sorted(by_target.items()), key=lambda item: item[0][:3]):
         groups = [same for _, same in alike]
-        counts = {same[0].target: len(same) for same in groups if same[0].kind == "number"}
+        counts = {same[0].target: len(same) for same in groups if isinstance(same[0], Number)}
         text, numbers = _numbers_taken_from(text, counts)
         for same in groups:
             found = numbers[same[0].target]
-            if same[0].kind != "number":
+            if not isinstance(same[0], Number):
                 text, found = same[0].taken_from(text, len(same))
             if found < len(same):
                 unsaid = [span for span in same if not span.is_said(whole)]
