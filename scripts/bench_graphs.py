@@ -18,12 +18,13 @@ from benchmarking import ended
 from specmt import BUNDLED_MODEL
 from specmt.bundles.bundle import load_bundle
 from specmt.bundles.weights import load_weights
-from specmt.corpus import evenly_spread, read_lines
+from specmt.corpus import evenly_spread
 from specmt.decoding.hypotheses import Hypothesis, Request
 from specmt.decoding.loops import Greedy, RequestQueue, Speculative, Strategy, decode
 from specmt.engines.torch_engine import TorchEngine
 from specmt.engines.torch_graphs import GraphedTorchEngine
 from specmt.text.vocabulary import EOS_ID
+from specmt.text_files import read_lines
 from specmt.training.distillation import EXTRA_TOKENS
 
 ROUNDS = 3

@@ -20,10 +20,10 @@ from statistics import median
 from typing import Any
 
 from specmt.arrays import IntArray
-from specmt.corpus import read_lines
 from specmt.engines.base import AnyEngine, Candidates
 from specmt.loading import load_translator
 from specmt.settings import DecodingSettings
+from specmt.text_files import read_lines
 from specmt.translator import Translator
 
 ROOT = Path(__file__).parent.parent

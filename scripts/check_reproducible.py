@@ -26,9 +26,10 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from specmt.corpus import evenly_spread, read_lines
+from specmt.corpus import evenly_spread
 from specmt.loading import load_translator
 from specmt.settings import DecodingSettings
+from specmt.text_files import read_lines
 from specmt.translator import Translator
 
 BUNDLED = Path(__file__).parent.parent / "specmt" / "models" / "de-en"

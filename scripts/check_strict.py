@@ -14,9 +14,9 @@ from pathlib import Path
 
 from benchmarking import BUNDLED, ended
 
-from specmt.corpus import read_lines
 from specmt.loading import load_translator
 from specmt.settings import DecodingSettings
+from specmt.text_files import read_lines
 from specmt.translator import Translator
 
 

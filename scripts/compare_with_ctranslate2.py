@@ -17,9 +17,9 @@ from pathlib import Path
 
 import peers
 
-from specmt.corpus import read_lines
 from specmt.fairseq_backend import checkpoints
 from specmt.text.vocabulary import Vocabulary
+from specmt.text_files import read_lines
 
 
 def main() -> int:

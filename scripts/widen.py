@@ -29,8 +29,8 @@ from specmt.bundles.bundle import TOKENIZER, WEIGHTS, load_bundle, write_bundle
 from specmt.bundles.positions import position_table
 from specmt.bundles.tensors import SOURCE_POSITIONS, TARGET_POSITIONS
 from specmt.bundles.weights import load_weights, save_weights
-from specmt.corpus import read_lines
 from specmt.exporting import calibration_sources, copy_files, write_cpu_files
+from specmt.text_files import read_lines
 
 Weights = dict[str, NDArray[Any]]
 _DECODER = "verifier.decoder.layers."

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from specmt.decoding.hypotheses import Hypothesis, Iteration, ReplayCounts, Request, length_normalised
 from specmt.streams.inputs import InputLine
-from specmt.text.capitals import with_capitals, without_capital
+from specmt.text.capitals import with_capitals_of, without_capital
 from specmt.text.characters import has_letter, printable
 from specmt.text.guards import LineWarning, without_repeats
 from specmt.text.marks import is_enumerator, is_single_letter
@@ -106,7 +106,7 @@ def _rendered(
     kept = ids if collapsed is None else collapsed
     unknown = kept.count(UNK_ID) if guarded else 0
     text = vocabulary.decode_with(kept, symbols) if unknown else vocabulary.decode(kept)
-    text = with_capitals(text, segment)
+    text = with_capitals_of(segment, text)
     if guarded:
         text = bracketed(punctuated(text, segment.text), segment.text)
         kept = _without_surplus(kept, len(symbols))

@@ -10,12 +10,13 @@ from specmt.arrays import FloatArray
 from specmt.bundles.architecture import Architecture
 from specmt.bundles.bundle import GRAPHS, RANGES, WEIGHTS, Bundle, load_bundle, write_bundle
 from specmt.bundles.weights import dequantised, load_weights, read_stored, save_weights
-from specmt.corpus import evenly_spread, read_lines
+from specmt.corpus import evenly_spread
 from specmt.engines.calibration import calibrate, input_moments
 from specmt.engines.onnx_export import export_graphs
 from specmt.errors import EngineError, InputError
 from specmt.files import write_json
 from specmt.text.vocabulary import EOS_ID, AnyVocabulary
+from specmt.text_files import read_lines
 
 CALIBRATION_SENTENCES = 1000
 """Sentences of which weights in 4 bits are rounded for what they are multiplied by."""

@@ -1,4 +1,4 @@
-"""What a measurement ran on."""
+"""The machine: its processor, the cores that may be used, and what is installed."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from specmt.errors import InputError, UsageError
 from specmt.settings import DecodingSettings
 from specmt.streams.inputs import InputLine
-from specmt.text.capitals import Ordinary
+from specmt.text.ordinary import Ordinary
 from specmt.text.segmentation import Segment, Segmenter, Splitting, whole
 from specmt.text.vocabulary import AnyVocabulary, Vocabulary
 

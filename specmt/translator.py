@@ -246,10 +246,9 @@ class Translator:
         self, waiting: Waiting, plan: Plan, settings: DecodingSettings, batch_size: int
     ) -> Iterator[list[Hypothesis]]:
         if settings.strategy == "ar" and settings.beam > 1:
-            from specmt.decoding.beam import beam_search
+            from specmt.decoding.beam import beam_decode
 
-            while batch := waiting.take(batch_size, wait=True):
-                yield from beam_search(self.engine, batch, settings.beam, settings.length_penalty)
+            yield from beam_decode(self.engine, waiting, batch_size, settings.beam, settings.length_penalty)
         else:
             yield from ([done] for done in decode(self.engine, waiting, plan, batch_size))
 

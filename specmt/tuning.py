@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from specmt.corpus import evenly_spread, read_lines
+from specmt.corpus import evenly_spread
 from specmt.decoding.hypotheses import Iteration, Request
 from specmt.decoding.loops import Flight, Greedy, Speculative, Strategy
 from specmt.engines.base import AnyEngine
 from specmt.errors import InputError
 from specmt.text.vocabulary import EOS_ID, MASK_ID
+from specmt.text_files import read_lines
 from specmt.translator import Translator
 
 TIMED_SENTENCES = 24

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from specmt import BUNDLED_MODEL
 from specmt.loading import load_translator
 from specmt.text.abbreviations import _IN_FULL, written_out
-from specmt.text.capitals import Ordinary, with_capitals
+from specmt.text.capitals import with_capitals_of
+from specmt.text.ordinary import Ordinary
 from specmt.text.segmentation import whole
 from specmt.text.sentences import sentences_of
 from specmt.text.vocabulary import Vocabulary
@@ -108,7 +109,7 @@ def test_what_is_written_out_gets_no_capitals(translator: Translator) -> None:
     ):
         (segment,) = Ordinary("de", vocabulary).segments(whole(text, vocabulary.encode))
         assert segment.ordinary == ordinary
-        assert with_capitals(said, segment) == said
+        assert with_capitals_of(segment, said) == said
 
 
 def test_abbreviations_of_other_languages_stay(translator: Translator) -> None:

@@ -14,8 +14,9 @@ from specmt.loading import load_translator
 from specmt.protection.protection import Protection
 from specmt.reading import has_no_capitals
 from specmt.settings import DecodingSettings
-from specmt.text.capitals import Ordinary, with_capitals, without_capital
+from specmt.text.capitals import with_capitals_of, without_capital
 from specmt.text.nouns import Nouns
+from specmt.text.ordinary import Ordinary
 from specmt.text.segmentation import Segment, whole
 from specmt.text.vocabulary import Vocabulary
 from specmt.translator import Translator
@@ -140,7 +141,7 @@ def test_a_stressed_word_is_translated(translator: Translator) -> None:
 def test_a_stressed_word_that_is_the_same_in_english_keeps_its_capitals(vocabulary: Vocabulary) -> None:
     (segment,) = Ordinary("de", vocabulary).segments(whole("Das Wasser ist WARM.", vocabulary.encode))
     assert segment.ordinary == "Das Wasser ist warm."
-    assert with_capitals("The water is warm.", segment) == "The water is WARM."
+    assert with_capitals_of(segment, "The water is warm.") == "The water is WARM."
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_a_stressed_word_that_is_the_same_in_english_keeps_its_capitals(vocabula
 )
 def test_a_label_in_capitals_stays_one(said: str, expected: str, vocabulary: Vocabulary) -> None:
     (segment,) = Ordinary("de", vocabulary).segments(whole("ACHTUNG: Nicht Tom öffnen.", vocabulary.encode))
-    assert with_capitals(said, segment) == expected
+    assert with_capitals_of(segment, said) == expected
 
 
 def test_a_long_sentence_in_capitals_is_not_cut(translator: Translator) -> None:
@@ -188,7 +189,7 @@ TEXTS = st.one_of(st.text(max_size=40), st.text("AÄBßSTaäbst 'x1.:", max_size
 
 @given(text=TEXTS, source=TEXTS)
 def test_capitals_change_letters_and_nothing_else(text: str, source: str, vocabulary: Vocabulary) -> None:
-    assert with_capitals(text, Segment(source, [], ordinary="x")).upper() == text.upper()
+    assert with_capitals_of(Segment(source, [], ordinary="x"), text).upper() == text.upper()
     composed = unicodedata.normalize("NFC", text)
     assert Ordinary("de", vocabulary).text(text).casefold() in {text.casefold(), composed.casefold()}
 

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmt.corpus import Pair, keep_pair, read_corpus, read_lines, read_parallel, read_tsv
+from specmt.corpus import Pair, keep_pair, read_corpus, read_parallel, read_tsv
 from specmt.errors import InputError
 from specmt.streams.inputs import decode_line
+from specmt.text_files import read_lines
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def test_a_translation_that_the_length_limit_cut_is_learned_by_nobody(tmp_path: 
 def test_of_a_beam_what_ended_is_compared_with_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = Request(0, [A, EOS_ID], 3)
     beam = [Hypothesis(request, ids) for ids in ([A, B, C], [D, EOS_ID], [A, E, EOS_ID])]
-    monkeypatch.setattr(distillation, "beam_search", lambda *_: iter([beam]))
+    monkeypatch.setattr(distillation, "beam_decode", lambda *_: iter([beam]))
     decoding = Decoding(1, beam=3, nearest_reference=True)
     assert translate_in_shards(ScriptedEngine(), [([A], [A, B, C])], tmp_path, decoding) == [[A, E]]
 

@@ -73,8 +73,8 @@ def tune(
 
 
 def _lines(bundle: Bundle, source: Path | None) -> list[str] | None:
-    from specmt.corpus import read_lines
     from specmt.text.languages import usual_code
+    from specmt.text_files import read_lines
     from specmt.tuning import sample_lines
 
     return read_lines(source) if source else sample_lines(usual_code(bundle.source_language))

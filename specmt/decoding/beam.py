@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from specmt.arrays import FloatArray, IntArray
 from specmt.decoding.hypotheses import Hypothesis, Iteration, Request, length_normalised
+from specmt.decoding.loops import Waiting
 from specmt.engines.base import AnyEngine, step
 from specmt.text.vocabulary import EOS_ID
 
@@ -102,6 +103,14 @@ class _Search:
         if len(self.ended[number]) < self._beam:
             iterations = [Iteration(0, 0, (id_,)) for id_ in ids]
             self.ended[number].append(Hypothesis(self._requests[number], ids, total, iterations, log_probs))
+
+
+def beam_decode(
+    engine: AnyEngine, waiting: Waiting, batch_size: int, beam: int, length_penalty: float
+) -> Iterator[list[Hypothesis]]:
+    """`beam_search` of all that waits, so many requests at a time: a batch is finished before the next begins."""
+    while batch := waiting.take(batch_size, wait=True):
+        yield from beam_search(engine, batch, beam, length_penalty)
 
 
 def beam_search(

@@ -9,8 +9,8 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from specmt.corpus import read_lines
 from specmt.errors import InputError
+from specmt.text_files import read_lines
 
 _LETTERS = 4
 """First letters by which terms are told apart one at a time; more were no faster for 5,000 of them."""

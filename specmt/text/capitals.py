@@ -1,138 +1,23 @@
-"""Capitals, of which models have hardly seen any: sentences and words as they are ordinarily written, and back.
-
-Of each word's spellings the vocabulary knows which is the most common, so this needs no data of its own.
-"""
+"""Capitals in which whole sentences and single words stand: where they do, and the same in the translation."""
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from specmt.text.abbreviations import written_out
 from specmt.text.segmentation import Segment
 from specmt.text.sentences import CARRIER_NAMES
-from specmt.text.vocabulary import Vocabulary
 
-if TYPE_CHECKING:
-    from specmt.text.nouns import Nouns
-
-_LETTERS = re.compile(r"[^\W\d_]+")
-_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-_STRESSED = re.compile(r"(?<![\w-])[^\W\d_]{4,}(?![\w-])")
+LETTERS = re.compile(r"[^\W\d_]+")
+STRESSED = re.compile(r"(?<![\w-])[^\W\d_]{4,}(?![\w-])")
 """What may be a word that is stressed; shorter ones (`WHO`, `ICE`) are abbreviations as often."""
-_SHORT = re.compile(
-    r"(?<![\w-])(?:AUF|BEI|DAS|DEN|DER|DIE|DIR|DU|FÜR|GAR|HAT|ICH|IHM|IHN|IHR|IST|JA|MAL|MIR|NEIN|NEU|NIE|NUN|NUR|SIE|UND"
-    r"|UNS|VON|VOR|WAS|WEM|WEN|WIE|WIR|ZU)(?![\w-])"
-)
-"""German words that are stressed so, too short for the above, or more common with a capital; not `MIT`, `WER`, `ALS`,
-`BIS`, `AB`, `WO`, `ES`, `EIN`, which are names of something, or what stands on a switch.
-"""
-_ASKED = re.compile(r"\W*[^\W\d_]+en\s+")
-"""What stands before the one who is spoken to, where that is `Sie`."""
 _ABBREVIATED = 4
 """Letters of an abbreviation, at most."""
 _LABEL = re.compile(r"([\W\d]{0,9}[^\W\d_]{3,40}[^:.!?]{0,40}):\s+(?=\S)")
 """What stands before a colon, and may be in capitals where the rest is not: `ACHTUNG: …`."""
-_LONGEST_NAME = 6
-"""Letters of a name that is written in capitals (`UNESCO`) and would be damaged otherwise, at most."""
-_NUMERAL = re.compile(r"[IVX]{2,}")
-_MARGIN = 1.0
-"""Nats by which a word within a sentence must be more common with a capital: at a beginning all words have one."""
-_RARE = 3
-"""Pieces from which on a German word counts as a noun: few other words are rare."""
 
 
-class Ordinary:
-    """Has what capitals make unusual encoded as it is ordinarily written.
-
-    That is sentences in capitals, words in others that are stressed so, and lines without any. German abbreviations
-    are written out as well.
-    """
-
-    def __init__(self, language: str, vocabulary: Vocabulary, nouns: Nouns | None = None) -> None:
-        """Of sentences in `language` (ISO 639-1); with `nouns`, of those of a line without capitals."""
-        self._is_german = language == "de"
-        self._vocabulary = vocabulary
-        self._nouns = nouns
-        self._spelling: Callable[[str, bool], str] = lru_cache(maxsize=10_000)(self._best)
-        self.text: Callable[[str], str] = lru_cache(maxsize=1_000)(self._text)
-        """A sentence as it is ordinarily written; those are kept that were just measured to be split."""
-
-    def encode(self, sentence: str) -> list[int]:
-        """As the vocabulary does, of the sentence as it is ordinarily written."""
-        return self._vocabulary.encode(self.text(sentence))
-
-    def segments(self, segments: Sequence[Segment]) -> list[Segment]:
-        """The segments, of which those with other spellings have other ids, and say what these spell."""
-        return [self._segment(segment) for segment in segments]
-
-    def _text(self, sentence: str) -> str:
-        given = unicodedata.normalize("NFC", sentence)
-        composed = written_out(given) if self._is_german else given
-        if self._nouns:
-            return self._nouns.with_capitals(composed)
-        if not in_capitals(composed):
-            label = _label(composed)
-            spelt = self._text(label) if label else ""
-            unstressed = spelt + _STRESSED.sub(self._unstressed, composed[len(label) :])
-            if self._is_german:
-                unstressed = _SHORT.sub(_small, unstressed)
-            return sentence if unstressed == given else unstressed
-        words = list(_WORD.finditer(composed))
-        if len(words) == 1 and self._is_name(words[0][0]):
-            return sentence
-        begin = words[0].start()
-        return _WORD.sub(lambda match: self._spelling(match[0], match.start() == begin), composed)
-
-    def _segment(self, segment: Segment) -> Segment:
-        text = self.text(segment.text)
-        if text == segment.text:
-            return segment
-        return replace(segment, ids=self._vocabulary.encode(text), ordinary=text)
-
-    def _unstressed(self, match: re.Match[str]) -> str:
-        """A word in capitals in small letters if it is a common word, which has no capital, and no abbreviation."""
-        word = match[0]
-        if not word.isupper():
-            return word
-        ordinary = self._spelling(word, False)
-        if not ordinary.islower() or len(self._vocabulary.encode(ordinary)) > 1:
-            return word
-        return _small(match)
-
-    def _is_name(self, word: str) -> bool:
-        """Whether a word that stands alone may be a name that is written so: its pieces are many for its length."""
-        pieces = min(len(self._vocabulary.encode(self._spelling(word, begins))) for begins in (False, True))
-        return pieces > 1 and len(word) <= min(2 * pieces, _LONGEST_NAME)
-
-    def _best(self, word: str, begins: bool) -> str:
-        if _has_small_letters(word) or _NUMERAL.fullmatch(word):
-            return word
-        commonness = self._vocabulary.commonness
-        forms = [word.lower()]
-        if self._is_german:
-            forms.append(forms[0].replace("ss", "ß"))
-        form = max(forms, key=lambda form: max(commonness(form), commonness(form.capitalize())))
-        small, capitalised = commonness(form), commonness(form.capitalize())
-        if commonness(word) > max(small, capitalised):
-            return word
-        pieces = [len(self._vocabulary.encode(way)) for way in (form, form.capitalize())]
-        is_noun = self._is_german and min(pieces) >= _RARE and _LETTERS.fullmatch(word)
-        return form.capitalize() if begins or is_noun or capitalised > small + _MARGIN else form
-
-
-def _small(match: re.Match[str]) -> str:
-    """A word in small letters, but for the first of a sentence, and `Rufen SIE an`."""
-    before = match.string[: match.start()]
-    is_polite = match[0] == "SIE" and _ASKED.fullmatch(before)
-    return match[0].capitalize() if is_polite or not _LETTERS.search(before) else match[0].lower()
-
-
-def with_capitals(text: str, segment: Segment) -> str:
+def with_capitals_of(segment: Segment, text: str) -> str:
     """The translation of a segment that was encoded as it is ordinarily written, with what capitals it must have.
 
     That of a sentence in capitals is in capitals too, but for names that are not, and so is that of a label. Of other
@@ -142,9 +27,9 @@ def with_capitals(text: str, segment: Segment) -> str:
         return text
     if in_capitals(written_out(segment.text)):
         return _raised(text, segment.text)
-    end = max(text.find(":"), 0) if _label(segment.text) else 0
-    stressed = {word.lower(): word for word in _STRESSED.findall(segment.text) if word.isupper()}
-    rest = _STRESSED.sub(lambda match: stressed.get(match[0], match[0]), text[end:])
+    end = max(text.find(":"), 0) if label_of(segment.text) else 0
+    stressed = {word.lower(): word for word in STRESSED.findall(segment.text) if word.isupper()}
+    rest = STRESSED.sub(lambda match: stressed.get(match[0], match[0]), text[end:])
     return _raised(text[:end], segment.text) + rest
 
 
@@ -156,11 +41,11 @@ def without_capital(source: str, text: str) -> str:
 
 def _raised(text: str, source: str) -> str:
     """A text in capitals, but for names that are not in its source."""
-    kept = {word for word in _LETTERS.findall(source) if _has_small_letters(word) and not word.islower()}
-    return _LETTERS.sub(lambda match: match[0] if match[0] in kept else match[0].upper(), text)
+    kept = {word for word in LETTERS.findall(source) if has_small_letters(word) and not word.islower()}
+    return LETTERS.sub(lambda match: match[0] if match[0] in kept else match[0].upper(), text)
 
 
-def _label(text: str) -> str:
+def label_of(text: str) -> str:
     """The label in capitals that a sentence in small letters begins with, without its colon; empty: none."""
     label = _LABEL.match(text)
     return label[1] if label and in_capitals(label[1]) else ""
@@ -168,12 +53,13 @@ def _label(text: str) -> str:
 
 def in_capitals(text: str) -> bool:
     """Whether a sentence is in capitals, but for a few words; abbreviations alone (`ARD und ZDF`) do not make one."""
-    words = [word for word in _LETTERS.findall(text) if len(word) > 1 and word not in CARRIER_NAMES]
+    words = [word for word in LETTERS.findall(text) if len(word) > 1 and word not in CARRIER_NAMES]
     capital = [word for word in words if all(map(str.isupper, word.replace("ß", "")))]
     if len(capital) < len(words) and max(map(len, capital), default=0) <= _ABBREVIATED:
         return False
     return len(capital) > 0 and 4 * len(capital) >= 3 * len(words)
 
 
-def _has_small_letters(word: str) -> bool:
+def has_small_letters(word: str) -> bool:
+    """Whether a word is not in capitals; `ß` may be the capital."""
     return any(map(str.islower, word.replace("ß", "")))

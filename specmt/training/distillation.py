@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sacrebleu.metrics.bleu import BLEU
 
-from specmt.decoding.beam import beam_search
+from specmt.decoding.beam import beam_decode
 from specmt.decoding.hypotheses import Hypothesis, Request
 from specmt.decoding.loops import Greedy, RequestQueue, decode
 from specmt.engines.base import AnyEngine
@@ -100,11 +100,8 @@ def _translate(engine: AnyEngine, pairs: Sequence[tuple[Ids, Ids]], decoding: De
 def _decoded(engine: AnyEngine, queue: RequestQueue, decoding: Decoding) -> Iterator[list[Hypothesis]]:
     """Each sentence's hypotheses, best first."""
     if decoding.beam == 1:
-        for hypothesis in decode(engine, queue, Greedy(), decoding.batch_size):
-            yield [hypothesis]
-        return
-    while taken := queue.take(decoding.batch_size, wait=True):
-        yield from beam_search(engine, taken, decoding.beam, decoding.length_penalty)
+        return ([hypothesis] for hypothesis in decode(engine, queue, Greedy(), decoding.batch_size))
+    return beam_decode(engine, queue, decoding.batch_size, decoding.beam, decoding.length_penalty)
 
 
 def _without_end(hypothesis: Hypothesis) -> Ids | None:
