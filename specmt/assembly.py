@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from typing import TypeAlias
 
 from specmt.decoding.hypotheses import Hypothesis, Iteration, ReplayCounts, Request, length_normalised
 from specmt.streams.inputs import InputLine
 from specmt.text.capitals import with_capitals_of, without_capital
 from specmt.text.characters import has_letter, printable
+from specmt.text.currencies import signs_of
 from specmt.text.guards import LineWarning, without_repeats
-from specmt.text.marks import is_enumerator, is_single_letter
-from specmt.text.punctuation import bracketed, goes_on_behind, punctuated
+from specmt.text.marks import is_mark, is_single_letter, plain
+from specmt.text.punctuation import begun, bracketed, goes_on_behind, punctuated
 from specmt.text.segmentation import Segment
 from specmt.text.vocabulary import EOS_ID, UNK_ID, AnyVocabulary
 
@@ -46,12 +47,12 @@ class Part:
 
 def copied(segment: Segment) -> Part:
     """A segment in which nothing can be translated; where there may have been something, it has a warning."""
-    expected = is_enumerator(segment.text) or is_single_letter(segment.text) or not has_letter(segment.text)
+    expected = is_mark(segment.text) or is_single_letter(segment.text) or not has_letter(segment.text)
     return Part(segment, (Rendered(_as_it_is(segment), 0.0, warnings=() if expected else (LineWarning.COPIED,)),))
 
 
 def _as_it_is(segment: Segment) -> str:
-    return printable(segment.text).strip()
+    return plain(printable(segment.text).strip())
 
 
 def translated(
@@ -105,10 +106,12 @@ def _rendered(
         warnings.append(LineWarning.LENGTH_LIMIT)
     kept = ids if collapsed is None else collapsed
     unknown = kept.count(UNK_ID) if guarded else 0
+    if unknown > len(symbols):
+        symbols = _with_currencies(symbols, kept, segment, vocabulary)
     text = vocabulary.decode_with(kept, symbols) if unknown else vocabulary.decode(kept)
     text = with_capitals_of(segment, text)
     if guarded:
-        text = bracketed(punctuated(text, segment.text), segment.text)
+        text = begun(bracketed(punctuated(text, segment.text), segment.text), segment.text)
         kept = _without_surplus(kept, len(symbols))
         if text.strip():
             warnings += _warnings_of_unknown(unknown, symbols)
@@ -118,6 +121,25 @@ def _rendered(
     score = length_normalised(hypothesis.log_prob, len(ids), length_penalty)
     words = tuple(kept[:-1] if kept[-1:] == [EOS_ID] else kept)
     return Rendered(text, score, tuple(ids), tuple(hypothesis.token_log_probs), tuple(warnings), words)
+
+
+def _with_currencies(
+    symbols: Sequence[str], ids: Sequence[int], segment: Segment, vocabulary: AnyVocabulary
+) -> Sequence[str]:
+    """What each `<unk>` of a translation stands for, where it has more than its source.
+
+    Before a number, it is the sign of a currency that the source names, if it names enough.
+    """
+    signs = iter(signs_of(segment.ordinary or segment.text, vocabulary.decode(ids)))
+    own = iter(symbols)
+    surplus = ids.count(UNK_ID) - len(symbols)
+    found = list[str]()
+    for id_, following in zip_longest(ids, ids[1:], fillvalue=EOS_ID):
+        if id_ == UNK_ID:
+            is_sign = surplus > 0 and (vocabulary.piece(following)[:1].isdecimal() or not symbols)
+            surplus -= is_sign
+            found.append(next(signs if is_sign else own, ""))
+    return found if all(found) else symbols
 
 
 def _warnings_of_unknown(unknown: int, symbols: Sequence[str]) -> list[LineWarning]:
