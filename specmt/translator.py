@@ -22,7 +22,7 @@ from specmt.settings import BATCH_SIZE, DecodingSettings
 from specmt.streams.inputs import InputLine, is_text
 from specmt.streams.line_stream import LineStream
 from specmt.text.guards import repeats
-from specmt.text.marks import is_enumerator, is_single_letter
+from specmt.text.marks import is_mark, is_single_letter
 from specmt.text.segmentation import Segment, Splitting
 from specmt.text.vocabulary import EOS_ID, AnyVocabulary, Vocabulary
 from specmt.translation import Alternative, Translation
@@ -289,7 +289,7 @@ class Translator:
 
     def _request(self, number: int, segment: Segment, guards: bool, reproducible: bool) -> Request | None:
         is_copied = is_single_letter(segment.text) or not self.vocabulary.has_word(segment.ids)
-        if is_enumerator(segment.text) or (guards and is_copied):
+        if is_mark(segment.text) or (guards and is_copied):
             return None
         if self.limits.source is not None and len(segment.ids) > self.limits.source:
             return None  # one character, which cannot be split

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specmt.assembly import Part, Rendered, join
-from specmt.text.punctuation import bracketed, punctuated
+from specmt.text.punctuation import begun, bracketed, punctuated
 from specmt.text.segmentation import Segment
 
 
@@ -60,6 +60,24 @@ def test_parts_of_a_sentence_read_on(parts: list[tuple[str, str, str]], expected
 )
 def test_a_translation_ends_as_its_source(source: str, said: str, expected: str) -> None:
     assert punctuated(said, source) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "said", "expected"),
+    [
+        ("Datum: 3.5.", "date: 3.5.", "Date: 3.5."),
+        ("Adresse:", "address:", "Address:"),
+        ("Öffnen Sie die Tür.", "opening the door.", "Opening the door."),
+        ("Hund", "dog", "dog"),
+        ("hund: neu", "dog: new", "dog: new"),
+        ("iPhone: neu", "iPhone: new", "iPhone: new"),
+        ("Das iPhone ist da.", "iPhone is here.", "iPhone is here."),
+        ("Um 12:30 Uhr", "at 12:30 p.m.", "at 12:30 p.m."),
+        ("Ja.", "", ""),
+    ],
+)
+def test_a_sentence_or_a_label_begins_with_a_capital_as_its_source(source: str, said: str, expected: str) -> None:
+    assert begun(said, source) == expected
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from specmt.text.guards import (
     runaway_length,
     without_repeats,
 )
+from specmt.text.punctuation import begun
 from specmt.text.segmentation import Segment
 from specmt.text.vocabulary import EOS_ID, UNK_ID
 from specmt.translation import Translation
@@ -157,7 +158,7 @@ def test_a_runaway_is_ended_at_the_same_token_by_ar_and_strict_and_reported(peri
     (strict,) = translator.translate([SENTENCES[0]], STRICT, 1)
     assert strict.ids == greedy.ids
     assert len(greedy.ids) < 4 + period + max(END_RUN, 5 * period) + period
-    assert strict.text == greedy.text == tiny_vocabulary().decode(greedy.ids[: 4 + period])
+    assert strict.text == greedy.text == begun(tiny_vocabulary().decode(greedy.ids[: 4 + period]), SENTENCES[0])
     assert strict.warnings == greedy.warnings == (LineWarning.REPETITION,)
 
 
@@ -165,7 +166,7 @@ def test_beam_search_is_guarded_too() -> None:
     engine = LoopingEngine(length=lambda source: 10_000, gaps=(5.0,))
     translation = translate(engine, SENTENCES[0], replace(AR, beam=2))
     assert translation.warnings == (LineWarning.REPETITION, LineWarning.LENGTH_LIMIT)
-    assert translation.text == tiny_vocabulary().decode(translation.ids[:7])
+    assert translation.text == begun(tiny_vocabulary().decode(translation.ids[:7]), SENTENCES[0])
 
 
 def test_without_guards_nothing_is_ended_or_reported() -> None:
@@ -181,7 +182,7 @@ def test_a_short_run_is_left_out_and_what_follows_it_is_kept(settings: DecodingS
     translation = translate(engine, SENTENCES[0], settings)
     assert translation.warnings == (LineWarning.REPETITION, LineWarning.LENGTH_LIMIT)
     plain = tiny_vocabulary().decode([*translation.ids[:6], *translation.ids[17:]])
-    assert translation.text == plain
+    assert translation.text == begun(plain, SENTENCES[0])
 
 
 def test_the_length_limit_is_reported() -> None:

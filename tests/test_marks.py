@@ -8,7 +8,7 @@ import pytest
 from scripted import DEFAULTS, SENTENCES, ScriptedEngine, tiny_vocabulary
 
 from specmt.settings import DecodingSettings
-from specmt.text.marks import is_enumerator
+from specmt.text.marks import is_mark
 from specmt.text.segmentation import Segmenter, Splitting
 from specmt.translator import Translator
 
@@ -53,6 +53,14 @@ def test_bullets_and_dashes_stand_alone(line: str, expected: list[str]) -> None:
         ("bb) Nein", ["bb)", "Nein"]),
         ("1. a) Lesen Sie", ["1. a)", "Lesen Sie"]),
         ("- a) Lesen", ["-", "a)", "Lesen"]),
+        ("1) Lesen 2) Schreiben", ["1)", "Lesen", "2)", "Schreiben"]),
+        ("(2) Der Käufer zahlt.", ["(2)", "Der Käufer zahlt."]),
+        ("II. 1. a) Die Klage", ["II.", "1. a)", "Die Klage"]),
+        ("§ 12a Kündigung und Frist", ["§ 12a", "Kündigung und Frist"]),
+        ("§ 3 Abs. 2 gilt", ["§ 3 Abs. 2 gilt"]),
+        ("§ 3 Satz 1", ["§ 3 Satz 1"]),
+        ("§ 5 BGB regelt das.", ["§ 5 BGB regelt das."]),
+        ("siehe (2) und 3)", ["siehe (2) und 3)"]),
         ("I. Einleitung", ["I.", "Einleitung"]),
         ("b. Ja.", ["b.", "Ja."]),
         ("a. Wasser kochen\nb. Nudeln kochen", ["a.", "Wasser kochen", "b.", "Nudeln kochen"]),
@@ -87,6 +95,43 @@ def test_cells_and_items_of_menus_are_translated_by_themselves(line: str, expect
     assert split(line) == expected
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("Haha :D das ist gut ;-)", ["Haha", ":D", "das ist gut", ";-)"]),
+        ("Bis bald :) :*", ["Bis bald", ":) :*"]),
+        ("Ich <3 dich. Ja", ["Ich", "<3", "dich.", "Ja"]),
+        ("Siehe a:D, Liste:(a) und x:)", ["Siehe a:D, Liste:(a) und x:)"]),
+        ("Preis :Dach", ["Preis :Dach"]),
+    ],
+)
+def test_emoticons_stand_alone(line: str, expected: list[str]) -> None:
+    assert split(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("„Hilfe!“", ["„", "Hilfe!", "“"]),
+        ("Er kam. (Sie nicht.)", ["Er kam.", "(", "Sie nicht.", ")"]),
+        ("- „Wo?“", ["-", "„", "Wo?", "“"]),
+        ('"Ja" und "nein"', ['"Ja" und "nein"']),
+        ("„Hilfe!“, rief er.", ["„Hilfe!“, rief er."]),
+        ("(5)", ["(5)"]),
+        ("()", ["()"]),
+    ],
+)
+def test_what_covers_a_whole_sentence_stands_alone(line: str, expected: list[str]) -> None:
+    assert split(line) == expected
+    assert "".join(split(line)).replace(" ", "") == line.replace(" ", "")
+
+
+def test_german_quotation_marks_that_stand_alone_become_english_ones() -> None:
+    translator = Translator(ScriptedEngine(), tiny_vocabulary(), DEFAULTS, splitting=Splitting("de", 80))
+    alone, covered = translator.translate([SENTENCES[0], f"„{SENTENCES[0]}“"])
+    assert covered.text == f'"{alone.text}"'
+
+
 def test_tabs_stay_between_translations() -> None:
     segments = Segmenter("de", tiny_vocabulary().encode, 80).split("Eins\t\tzwei\t drei | vier")
     assert [segment.glue for segment in segments] == ["\t\t", "\t", " ", " ", ""]
@@ -100,10 +145,20 @@ def test_it_is_so_in_every_language() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("a)", True), ("(IV)", True), ("V.", True), ("a", False), ("k.", False), ("a) b", False)],
+    [
+        ("a)", True),
+        ("(IV)", True),
+        ("V.", True),
+        ("a", False),
+        ("k.", False),
+        ("a) b", False),
+        (":D", True),
+        (":) xD", True),
+        ("", False),
+    ],
 )
 def test_what_an_item_begins_with_is_known(text: str, expected: bool) -> None:
-    assert is_enumerator(text) is expected
+    assert is_mark(text) is expected
 
 
 @pytest.mark.parametrize("guards", [True, False])

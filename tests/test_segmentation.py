@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scripted import SENTENCES, tiny_vocabulary
 
 from specmt.text.languages import usual_code
-from specmt.text.marks import is_enumerator
+from specmt.text.marks import is_mark
 from specmt.text.segmentation import Segment, Segmenter, whole
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
@@ -76,7 +76,7 @@ def test_splitting_a_segment_again_cuts_off_no_more_than_marks_that_began_no_lin
     for text in split(line, 40):
         *marks, rest = split(text, 40)
         assert text.endswith(rest)
-        assert all(is_enumerator(mark) or not any(map(str.isalnum, mark)) for mark in marks)
+        assert all(is_mark(mark) or not any(map(str.isalnum, mark)) for mark in marks)
 
 
 @pytest.mark.parametrize(
@@ -107,6 +107,13 @@ def test_splitting_a_segment_again_cuts_off_no_more_than_marks_that_began_no_lin
         ("Am Sonntag, 12. Mai, im 3. OG, 2. Stock", ["Am Sonntag, 12. Mai, im 3. OG, 2. Stock"]),
         ("In diesem 2. Teil, in 2. Lesung: 1. Platz", ["In diesem 2. Teil, in 2. Lesung: 1. Platz"]),
         ("Bis zum 15. Danke! Am 3. Liebe Grüße", ["Bis zum 15.", "Danke!", "Am 3.", "Liebe Grüße"]),
+        ("Schluss ist am 31. Alles muss raus! Ja.", ["Schluss ist am 31.", "Alles muss raus!", "Ja."]),
+        ("Das Fest ist am 3. Peter bringt Kuchen.", ["Das Fest ist am 3.", "Peter bringt Kuchen."]),
+        ("Gültig bis zum 30. Kündigen Sie bald!", ["Gültig bis zum 30.", "Kündigen Sie bald!"]),
+        ("Sie kam am 20. Deutschen Turnfest an.", ["Sie kam am 20. Deutschen Turnfest an."]),
+        ("Am 3. Verhandlungstag ist nichts los.", ["Am 3. Verhandlungstag ist nichts los."]),
+        ("Der 1. Vorsitzende ist krank.", ["Der 1. Vorsitzende ist krank."]),
+        ("Wohnung in Köln od. Umgebung gesucht", ["Wohnung in Köln od. Umgebung gesucht"]),
         ("Die allg. Regeln, z. Hd. Herrn Meier", ["Die allg. Regeln, z. Hd. Herrn Meier"]),
         ("Betr.: 2 Zi., Kü., Bad", ["Betr.: 2 Zi., Kü., Bad"]),
         ("Sie rief: ‚Was nun?‘ Er: »Geh.« Ende.", ["Sie rief: ‚Was nun?‘", "Er: »Geh.«", "Ende."]),

@@ -18,7 +18,7 @@ _MEASURES = {
     "Pers.": ("Personen", "Person"),
 }
 """What stands behind a number, and behind 1."""
-_SPOONS = {"EL": "Esslöffel", "TL": "Teelöffel"}
+_SPOONS = {"EL": "Esslöffel", "TL": "Teelöffel", "l": "Liter"}
 """What stands behind any number."""
 _WORDS = {
     "bspw.": "beispielsweise",
@@ -34,13 +34,14 @@ _WORDS = {
     "jährl.": "jährlich",
     "mind.": "mindestens",
     "städt.": "städtische",
+    "sog.": "sogenannte",
     "stellv.": "stellvertretende",
     "tägl.": "täglich",
     "versch.": "verschiedene",
     "zzgl.": "zuzüglich",
 }
 """With a capital as well. Of adjectives the ending is one of several, which changes no translation."""
-_SMALL_WORDS = {"gem.": "gemäß", "lt.": "laut", "wg.": "wegen", "zw.": "zwischen"}
+_SMALL_WORDS = {"gem.": "gemäß", "lt.": "laut", "od.": "oder", "wg.": "wegen", "zw.": "zwischen"}
 """Only in small letters: with a capital they are something else (`Gem.`: Gemeinde, `Lt.`: Leutnant)."""
 _IN_FULL = {
     **_SMALL_WORDS,
@@ -56,7 +57,7 @@ _MEASURE = (
     rf"(?P<short>(?i:{'|'.join(map(re.escape, _MEASURES))}))(?![\w-])"
     rf"(?P<end>{_END}|(?<=\.)(?=\s+(?:{BEGINNINGS}|(?:Max|Min)\.)))?"
 )
-_SPOON = r"(?<=[\d½¼¾])(\s?)(EL|TL)(?=\W*$|\s?[,;=]|\s(?:[a-zäöüß]+e[nrs]?\s)?[A-ZÄÖÜ])"
+_SPOON = r"(?<=[\d½¼¾])(\s?)(EL|TL|l)(?=\W*$|\s?[,;=]|\s(?:[a-zäöüß]+e[nrs]?\s)?[A-ZÄÖÜ])"
 """Before what is measured by it: elsewhere they are other things."""
 _WORD = rf"(?<![\w.-])(?P<short>{'|'.join(map(re.escape, _IN_FULL))})(?![\w-]|\s*[)!?])(?P<end>{_END})?"
 

@@ -19,12 +19,19 @@ _BULLETS = _before_words(rf"(?:[{_DASHES}*>+#|]+|(?:^|(?<=[-*+]\s))\[[ xX]?\])")
 """What a line begins with that is no word."""
 _BETWEEN = re.compile(rf"{_before_words(rf'[{_DASHES}]+').pattern}(?![„“\"»«‚'])")
 """What a sentence within a line begins with; between what is quoted, models put dashes where English has them."""
-_IN_PARENTHESES = r"(?:\d{1,3}[.)]\s+)?\(?(?:[A-Za-z]|([a-z])\1|[ivx]{1,5}|[IVX]{1,5})\)"
+_IN_PARENTHESES = r"(?:\d{1,3}[.)]\s+)?\(?(?:\d{1,3}|[A-Za-z]|([a-z])\1|[ivx]{1,5}|[IVX]{1,5})\)"
 _ENUMERATOR = re.compile(rf"{_IN_PARENTHESES}|(?:[IVX]{{1,5}}|[a-h])\.")
 _PARENTHESISED = re.compile(rf"\s*{_IN_PARENTHESES}\s+(?=\S)")
-"""The letter or Roman number of an item, perhaps behind another number, where it may stand before any sentence."""
+"""The letter or number of an item, perhaps behind another number, where it may stand before any sentence."""
 _POINTED = re.compile(r"\s*(?:[IVX]{1,5}\.\s+(?![a-zäöü])|[a-h]\.\s+)(?=\S)(?![^\W\d_]\.)")
 """The same where a line begins: elsewhere it is an abbreviation, as `d. h.` and `I. V.` are anywhere, or an ordinal."""
+_SECTION = re.compile(
+    r"\s*§ ?\d{1,4}[a-z]?\s+(?=[A-ZÄÖÜ][a-zäöüß]{2,}(?: [^.!?]{0,60})?$)(?!Abs|Satz|Nr|Nummer|Ziffer|Buchst)"
+)
+"""What stands before the heading of a section."""
+_EMOTICON = re.compile(r"(?:[:;]['´]?-?[)(DPpO|*]|xD|XD|\^\^|<3)")
+_EMOTICONS = re.compile(rf"(?:(?<=\s){_EMOTICON.pattern}(?:\s+|$))+")
+"""Those behind words, with the blanks behind each."""
 _CELL_END = r"\t+|(?<=\s)\|+(?:\s+|$)"
 _SEPARATOR = re.compile(rf"{_CELL_END}|(?<=[^\W\d_][^\W\d_]\s)[>→·]\s+(?=[^\W\d_]{{2}})")
 """What parts the cells of a table, or the items of a menu; between numbers and single letters it is a sign."""
@@ -33,11 +40,26 @@ _HELD_SEPARATOR = re.compile(_CELL_END)
 _TABS = re.compile(r"\t+")
 """The same in a sentence."""
 _SENTENCE_ENDS = frozenset(".!?")
+_QUOTATION_MARKS = frozenset('„“”»«"')
+_INNER = r"[^„“”»«()\"]*[^\W\d_][^„“”»«()\"]*"
+_COVERED = re.compile(
+    rf"(\s*„)({_INNER})([“”\"]\s*)|(\s*»)({_INNER})(«\s*)|(\s*[“\"])({_INNER})([”\"]\s*)|(\s*\()({_INNER})(\)\s*)"
+)
 _QUOTING = re.compile(r"[„“”»«()\"]")
 
 
 def cells(text: str) -> Iterator[str]:
-    """What separators part in a text, and these, each with the white space behind it; together they are the text."""
+    """What separators and emoticons part in a text, and these, with the blanks behind; together they are the text."""
+    begin = 0
+    for emoticons in _EMOTICONS.finditer(text):
+        yield from _cells(text[begin : emoticons.start()])
+        yield emoticons[0]
+        begin = emoticons.end()
+    if begin < len(text) or not begin:
+        yield from _cells(text[begin:])
+
+
+def _cells(text: str) -> Iterator[str]:
     begin = 0
     stripped = text.strip()
     if stripped[-1:] in _SENTENCE_ENDS and not stripped.startswith("|"):
@@ -53,9 +75,9 @@ def cells(text: str) -> Iterator[str]:
     yield text[begin:]
 
 
-def is_enumerator(text: str) -> bool:
-    """Whether a text is the `a)`, `(ii)` or `I.` of an item and nothing else: copied, although it has a letter."""
-    return _ENUMERATOR.fullmatch(text) is not None
+def is_mark(text: str) -> bool:
+    """Whether a text is the `a)`, `(ii)` or `I.` of an item, or emoticons: copied, although it has a letter."""
+    return _ENUMERATOR.fullmatch(text) is not None or all(map(_EMOTICON.fullmatch, text.split() or " "))
 
 
 def is_single_letter(text: str) -> bool:
@@ -74,8 +96,24 @@ def unmarked(sentence: str, begins_line: bool, not_before: str) -> Iterator[str]
     if bullets := (_BULLETS if begins_line else _BETWEEN).match(sentence):
         place = bullets.end()
         yield sentence[:place]
-    enumerator = _PARENTHESISED.match(sentence, place) or (_POINTED.match(sentence, place) if begins_line else None)
-    if enumerator and not re.match(not_before, sentence[enumerator.end() :]):
+    patterns = (_PARENTHESISED, _POINTED, _SECTION) if begins_line else (_PARENTHESISED,)
+    while enumerator := next(filter(None, (pattern.match(sentence, place) for pattern in patterns)), None):
+        if re.match(not_before, sentence[enumerator.end() :]):
+            break
         yield sentence[place : enumerator.end()]
         place = enumerator.end()
     yield sentence[place:]
+
+
+def uncovered(sentence: str) -> Iterator[str]:
+    """What covers a German sentence as a whole, quotation marks or parentheses, and what is within; else the sentence.
+
+    Behind such a mark a word has other pieces than behind a blank, and few that models know.
+    """
+    covered = None if is_mark(sentence.strip()) else _COVERED.fullmatch(sentence)
+    yield from filter(None, covered.groups()) if covered else [sentence]
+
+
+def plain(mark: str) -> str:
+    """A mark that stands alone, as English has it: German quotation marks are the plain double ones."""
+    return '"' if mark in _QUOTATION_MARKS else mark

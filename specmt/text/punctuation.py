@@ -1,4 +1,4 @@
-"""What translations end with: models have read sentences, and make one of everything."""
+"""What translations begin and end with: models have read sentences, and make one of everything."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ _ABBREVIATED = re.compile(r"\.\w\.$")
 _TWO_DOTS = re.compile(r"(?<!\.)\.\.(?!\.)")
 _DOTS_AT_END = re.compile(r"(?<!\.)\.{2,}(?=[\"'”’)]?$)")
 _MARK_BEHIND_DOTS = re.compile(r"(?:\.{3}|…)([?!]+)$")
+_SENTENCE_ENDS = frozenset(".!?:")
+_BEGUN = re.compile(r"[A-ZÄÖÜ][a-zäöüß]")
+_LABELLED = re.compile(r"[^\W\d_][^:.!?]{0,40}:\s")
+_NAME = re.compile(r"[a-z]+[A-Z\d]")
+"""What begins with a small letter anywhere: `iPhone`."""
 _LONGEST_END = 10
 """Characters of dots and marks at a source's end."""
 
@@ -31,6 +36,14 @@ def punctuated(text: str, source: str) -> str:
     return bare + last * (last in _CLAUSE_ENDS) if bare else text
 
 
+def begun(text: str, source: str) -> str:
+    """A translation with a capital where its source, a sentence or a label such as `Name: Anna`, begins with one."""
+    if not text[:1].islower() or not _BEGUN.match(source):
+        return text
+    is_whole = source.rstrip()[-1] in _SENTENCE_ENDS or _LABELLED.match(source)
+    return text[0].upper() + text[1:] if is_whole and not _NAME.match(text) else text
+
+
 def bracketed(text: str, source: str) -> str:
     """A translation with brackets for the parentheses that its source was read with (see `Vocabulary.encode`)."""
     if "[" not in source or "(" in source:
@@ -46,5 +59,5 @@ def ends_abbreviated(text: str) -> bool:
 
 
 def goes_on_behind(part: str) -> bool:
-    """Whether what a part of a paragraph ends with ends no sentence: it was cut, as it was too long for the model."""
-    return part[-1:].isalnum() or part[-1:] in _CLAUSE_ENDS
+    """Whether what a part of a paragraph ends with ends no sentence: it was cut, being too long, or opens one."""
+    return part[-1:].isalnum() or part[-1:] in _CLAUSE_ENDS or part == "("

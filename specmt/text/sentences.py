@@ -11,7 +11,7 @@ from itertools import accumulate, pairwise
 
 import sentencex
 
-from specmt.text.marks import unmarked
+from specmt.text.marks import uncovered, unmarked
 
 CARRIER_NAMES = ("Tom", "Mary", "John", "Berlin", "Boston", "Paris", "Obama", "Peter", "Japan", "London")
 """Carriers of spans and terms (see `protection`), the best first; docs/protection.md says how they were found."""
@@ -37,7 +37,7 @@ _ENDED = re.compile(r"\w[.!?]+\s*$")
 _NUMBERED = re.compile(r"\b\d{1,3}\.\s*$")
 _FEWEST_WORDS = 3
 """Of a sentence within another."""
-_SMALL_END = re.compile(r"(?:(?<!\.)\.|[!?]+)\s+(?=[a-zäöü])")
+_SMALL_END = re.compile(r"(?:(?<!\.)\.|(?<![!?])[!?]+)\s+(?=[a-zäöü])")
 """The end of a sentence in a text without capitals."""
 _ORDINAL = re.compile(r"(?:^|(?P<before>\b[^\W\d_]+)\s+|[^\d.,:\s]\s*|[,:]\s+)\d{1,3}\.\s*$")
 _BEFORE_ORDINALS = (
@@ -63,15 +63,31 @@ BEGINNINGS = (
     r"(?:Ich|Du|Er|Sie|Es|Wir|Ihr|Man|Der|Die|Das|Dies(?:e[rnms]?)?|Ein(?:e[rnms]?)?|Mein(?:e[rnms]?)?|Sein(?:e[rnms]?)?"
     r"|Unser(?:e[rnms]?)?|Kein(?:e[rnms]?)?|Und|Aber|Oder|Doch|Denn|Dann|Danach|Da|Dort|Hier|Jetzt|Heute|Morgen|Gestern"
     r"|So|Wer|Was|Wie|Wo|Wann|Warum|Wenn|Weil|Als|Ob|Obwohl|In|Im|Am|An|Auf|Aus|Bei|Mit|Nach|Seit|Von|Vor|Zu|Für|Bis"
-    r"|Nur|Auch|Ja|Nein|Nicht|Leider|Bitte|Danke|Vielen?|Mehr|(?:Liebe|Schöne|Beste|Herzliche) Grüße)\b"
+    r"|Nur|Auch|Ja|Nein|Nicht|Leider|Bitte|Danke|Vielen?|Mehr|(?:Liebe|Schöne|Beste|Herzliche) Grüße"
+    r"|Alle[ns]?|Allerdings|Anschließend|Außerdem|Bald|Bereits|Bisher|Dabei|Dadurch|Dafür|Daher|Damals|Damit|Daraufhin"
+    r"|Darum|Davor|Dazu|Dennoch|Derzeit|Deshalb|Deswegen|Endlich|Inzwischen|Jedoch|Manche|Meist(?:ens)?|Niemand|Noch|Oft"
+    r"|Schließlich|Schon|Seitdem|Sobald|Solange|Somit|Sonst|Später|Stattdessen|Trotz|Trotzdem|Viele|Vorher|Während|Weder"
+    r"|Weitere|Wenig|Wobei|Zudem|Zuerst|Zuletzt|Zunächst"
+    r"|Bin|Bist|Darf|Dürfen|Geht|Gibt|Hab(?:en|t)?|Hast|Hat|Hatten?|Ist|Kann(?:st)?|Könn(?:en|te[nt]?)|Kommst|Kommt|Lass(?:t)?"
+    r"|Mag|Möchten?|Muss|Müssen|Seid|Sind|Soll(?:en|te[nt]?)?|War(?:en)?|Werden|Wird|Will|Wollen|Würden?)\b"
 )
 """Words that begin a sentence, and follow no ordinal."""
+_DATE_BEFORE = re.compile(r"\S\s+(?:(?i:bis )?(?:am|zum|vom)|ab|bis|seit)\s+(?:[1-9]|[12]\d|3[01])\.\s*$")
+"""A day of the month, or an ordinal, within a sentence that has begun."""
+_SECOND_WORD = re.compile(
+    r"\w+\s(?:Sie|du|ihr|wir|ich|er|es|man|sie|bin|bist|ist|sind|seid|war|waren|wird|werden|wurden?|hat|haben|hatten?|kann"
+    r"|können|könnten?|muss|müssen|mussten?|darf|dürfen|soll|sollen|sollten?|will|wollen|wollten?|möchten?|gibt|gab|geht"
+    r"|gehen|ging|gingen|kommt|kommen|kam|kamen|liegt|liegen|steht|stehen|findet|finden|bleibt|bleiben|beginnt|beginnen"
+    r"|endet|enden|gilt|gelten|bringt|bringen|macht|machen|lässt|lassen|fährt|fahren|hält|halten|braucht|brauchen|folgt"
+    r"|folgen|kostet|kosten|zahlt|zahlen|spielt|spielen|trifft|treffen|feiert|feiern|öffnet|schließt)\b"
+)
+"""A finite verb, or who is spoken of, behind a first word: a sentence, and no noun with an ordinal."""
 _ABBREVIATION = (
     r"(?:^|[\s(„\"-])(?:Hrn|Frl|Fr|Fa|Fam|Gebr|Tel|[Ii]nkl|incl|exkl|[Ee]inschl|ausschl|max|min|Anm|Abb|Kap|Dipl|Ing"
     r"|Mag|Univ|Abt|Vors|Bhf|Bsp|Bez|Lkr|Pck|Stk|Hrsg|Hg|Verf|geb|gest|gegr|gez|gepr|verh|[Zz]zgl|abzgl|[Gg]gfs?|ggü"
     r"|[Ee]vtl|[Gg]em|[Ww]g|[Vv]gl|[Bb]spw|bzw|ca|div|sog|[Ee]hem|urspr|[Ss]tellv|stv|allg|entspr|[Vv]ersch|freundl"
     r"|herzl|wiss|techn|kaufm|phil|jur|habil|dt|franz|ital|amerik|engl|griech|lat|russ|span|chin|türk|österr|schweiz"
-    r"|kath|ev|z\. ?Hd|lt|[Bb]zgl|[Ii]nsb|[Ii]nsbes|[Ii]nsg|zw|[Mm]ind|[Ss]tädt|Gesetzl|Jährl|Tägl|Tsd)\.\s*$"
+    r"|kath|ev|z\. ?Hd|lt|[Oo]d|[Bb]zgl|[Ii]nsb|[Ii]nsbes|[Ii]nsg|zw|[Mm]ind|[Ss]tädt|Gesetzl|Jährl|Tägl|Tsd)\.\s*$"
 )
 """What ends no sentence."""
 _ADVERB = r"(?:^|[\s(„\"-])(?!html|xml|yaml)(?:[a-zäöü][a-zäöüß]+(?:[bcdfgkmnprtz]l|schl)|mtl|jew|Hbf)\.\s*$"
@@ -98,7 +114,8 @@ def sentences_of(language: str, text: str) -> list[str]:
     if language == "de":
         opened = [part for sentence in _uncapitalised(text, found) for part in _opened(sentence)]
         found = list(_joined(_numbered(opened)))
-    return [part for place, sentence in enumerate(found) for part in unmarked(sentence, place == 0, _COUNTED)]
+    parts = [part for place, sentence in enumerate(found) for part in unmarked(sentence, place == 0, _COUNTED)]
+    return [within for part in parts for within in uncovered(part)] if language == "de" else parts
 
 
 def _without_notes(sentence: str) -> Iterator[str]:
@@ -216,7 +233,13 @@ def _goes_on(tail: str, following: str) -> bool:
     if re.search(_ADVERB, tail) or _GREAT_ORDINAL.search(tail):
         return True
     ordinal = _ORDINAL.search(tail)
-    if ordinal is None:
+    return ordinal is not None and (
+        re.match(_COUNTED, front) is not None or _is_counted(tail, ordinal["before"], front)
+    )
+
+
+def _is_counted(tail: str, before: str | None, front: str) -> bool:
+    """Whether a number, which ends `tail` behind a word, counts what follows; else it is the day of a month."""
+    if _DATE_BEFORE.search(tail) and _SECOND_WORD.match(front):
         return False
-    before = ordinal["before"]
-    return bool(re.match(_COUNTED, front) or (before and re.fullmatch(_BEFORE_ORDINALS, before)))
+    return before is not None and re.fullmatch(_BEFORE_ORDINALS, before) is not None
