@@ -43,7 +43,7 @@ from specmt.protection.terminology import Terminology
     ],
 )
 def test_times_are_written_plainly(text: str, expected: str) -> None:
-    assert SpanFinder(plain_times=True).readable(text) == expected
+    assert SpanFinder(plain_german=True).readable(text) == expected
     assert written_plainly(text) == expected
     assert written_plainly(expected) == expected
 
@@ -94,7 +94,7 @@ def test_the_model_reads_a_line_with_plain_times() -> None:
 
 
 def test_what_follows_a_span_begins_no_line() -> None:
-    finder = SpanFinder(plain_times=True)
+    finder = SpanFinder(plain_german=True)
     for line in ("Das sind {x} halb vier Leute", "Mit {x} viertel acht"):
         assert finder.readable(line) == line
     assert finder.readable("{x}, um halb vier") == "{x}, um 3:30"

@@ -6,6 +6,7 @@ import pytest
 from protecting import Model, Words, protected, translated
 
 from specmt.protection import numbers, ordinals
+from specmt.protection.carriers import NUMBERS
 from specmt.protection.protection import Protection
 
 
@@ -47,3 +48,30 @@ def test_the_ending_behind_a_carrier_becomes_that_of_the_number(line: str, expec
     """The model loses the number, and says its carrier as an ordinal."""
     rule = lambda text: text.replace("31.", "that").replace("3.5.", "that").replace("47.", "47th")  # noqa: E731
     assert protected([line], rule) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "expected"),
+    [
+        ("um 09:15 schrieb", "at 09:15 wrote:15", {"15"}),
+        ("12 Monate", "12 months of 12", {"12"}),
+        ("acht Hunde", "8 dogs, 8 cats", set()),
+        ("6:3 und 6:4", "6:3, 6:4", set()),
+        ("6:3 und 6:4", "6:4", set()),
+    ],
+)
+def test_what_is_said_more_often_is_found(source: str, translation: str, expected: set[str]) -> None:
+    assert numbers.surplus(source, translation) == expected
+
+
+def test_a_number_that_is_said_twice_is_tried_again_with_a_carrier() -> None:
+    model = Model(lambda text: f"every {text} of 12" if "12" in text else f"every {text}")
+    (one,) = translated(Protection(Words()), ["12 Monate"], model)
+    carrier = NUMBERS[2]
+    assert one.text == "every 12 Monate" and model.calls == [["12 Monate"], [f"{carrier} Monate"]]
+
+
+def test_where_that_does_not_help_the_first_translation_stays() -> None:
+    model = Model(lambda text: f"{text} of {text.split()[0]}")
+    (one,) = translated(Protection(Words()), ["12 Monate"], model)
+    assert one.text == "12 Monate of 12" and len(model.calls) == 3

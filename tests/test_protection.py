@@ -286,7 +286,7 @@ def test_a_term_is_carried_where_the_model_says_something_else() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_that_is_not_asked_for_is_text(kind: str) -> None:
-    line = "https://a.de b@c.de <b>x</b> {y} 12 DE12"
+    line = "https://a.de b@c.de <b>x</b> {y} a.txt 12 DE12"
     kinds = {
         part.kind for part in SpanFinder([one for one in KINDS if one != kind]).parts(line) if isinstance(part, Span)
     }

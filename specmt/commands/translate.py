@@ -72,7 +72,7 @@ GuardsOption = Annotated[
     ),
 ]
 ProtectOption = Annotated[
-    str, typer.Option(help="What comes out unchanged: some of url,email,tag,placeholder,code,number; or none.")
+    str, typer.Option(help="What comes out unchanged: some of url,email,tag,placeholder,file,code,number; or none.")
 ]
 TerminologyOption = Annotated[
     Path | None, typer.Option(help="Required translations: source term, tab, target term per line.", show_default=False)
@@ -152,7 +152,7 @@ def translate(
     split: SplitOption = True,
     max_source_tokens: MaxSourceTokensOption = None,
     guards: GuardsOption = True,
-    protect: ProtectOption = "url,email,tag,placeholder,code,number",
+    protect: ProtectOption = "url,email,tag,placeholder,file,code,number",
     terminology: TerminologyOption = None,
     batch_size: BatchSizeOption = BATCH_SIZE,
     max_batch_tokens: MaxBatchTokensOption = None,

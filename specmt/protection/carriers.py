@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from specmt.protection.lines import ProtectedLine, rewritten
 from specmt.protection.numbers import as_written
@@ -22,8 +23,24 @@ NUMBERS = ("12", "47", "17", "50", "100", "23", "7")
 YEARS = ("1995", "2013", "1990")
 """Carriers of numbers of four digits."""
 _FOUR_DIGITS = re.compile(r"\d{4}")
+_DATE = re.compile(r"(?:0?[1-9]|[12]\d|3[01])\.(?:0?[1-9]|1[0-2])\.(?:\d\d){1,2}")
+_WEEKDAYS = (
+    ("Montag", "Monday"),
+    ("Dienstag", "Tuesday"),
+    ("Mittwoch", "Wednesday"),
+    ("Donnerstag", "Thursday"),
+    ("Freitag", "Friday"),
+)
+"""Carriers of dates from German into English, and how they come out: prepositions are those of dates."""
 _BY_NUMBERS = 2
 """Attempts in which placeholders that stand for numbers have carriers that are numbers."""
+
+
+class Carrier(NamedTuple):
+    """What is put in place of a span, and what must come out."""
+
+    sent: str
+    said: str
 
 
 @dataclass(frozen=True)
@@ -94,10 +111,12 @@ class Attempt:
 class Carriers:
     """Those carriers that a vocabulary has."""
 
-    def __init__(self, vocabulary: AnyVocabulary) -> None:
-        self._names, self._numbers, self._years = (
-            [word for word in words if UNK_ID not in vocabulary.encode(word)]
-            for words in (CARRIER_NAMES, NUMBERS, YEARS)
+    def __init__(self, vocabulary: AnyVocabulary, of_dates: bool = False) -> None:
+        """`of_dates`: whether weekdays carry dates, from German into English."""
+        weekdays = _WEEKDAYS if of_dates else ()
+        self._names, self._numbers, self._years, self._dates = (
+            [Carrier(*pair) for pair in pairs if not any(UNK_ID in vocabulary.encode(word) for word in pair)]
+            for pairs in (*(zip(words, words, strict=True) for words in (CARRIER_NAMES, NUMBERS, YEARS)), weekdays)
         )
 
     def attempt(self, line: ProtectedLine, number: int) -> Attempt | None:
@@ -108,32 +127,36 @@ class Carriers:
         """
         if any(span.kind == "tag" for span in line.spans) or not any(Piece.of(part).core for part in line.texts):
             return None  # a tag without its pair parts the text; and where there is none, nothing is to be translated
-        names, numbers, years = (self._free(line, words, number) for words in (self._names, self._numbers, self._years))
+        names, numbers, years, dates = (
+            self._free(line, carriers, number) for carriers in (self._names, self._numbers, self._years, self._dates)
+        )
         texts, carried = [], {}
         for part in line.parts:
             if isinstance(part, str) or line.stays(part):
                 texts.append(source(part))
                 continue
             if number == 0 and isinstance(part, Element) and part.translated:
-                sent, carrier = part.content, part.translated
+                sent, said = part.content, part.translated
             else:
-                if isinstance(part, Number):
+                if isinstance(part, Number) and _DATE.fullmatch(part.text):
+                    pools = [dates, numbers, years]
+                elif isinstance(part, Number):
                     pools = [years, numbers] if _FOUR_DIGITS.fullmatch(part.text) else [numbers, years]
                 else:
                     is_count = isinstance(part, Placeholder) and part.is_count
                     pools = [numbers, names] if is_count and number < _BY_NUMBERS else [names]
-                sent = carrier = next((free.pop(0) for free in pools if free), "")
-            if not carrier or carrier in carried:
+                sent, said = next((free.pop(0) for free in pools if free), ("", ""))
+            if not said or said in carried:
                 return None
             texts.append(sent)
-            carried[carrier] = part
+            carried[said] = part
         return Attempt("".join(texts), carried)
 
     @staticmethod
-    def _free(line: ProtectedLine, words: list[str], attempt: int) -> list[str]:
+    def _free(line: ProtectedLine, carriers: Sequence[Carrier], attempt: int) -> list[Carrier]:
         """Carriers that stand neither in the line nor in what will be put into it; each attempt has others first."""
         taken = " ".join([line.text, *(span.target for span in line.spans)]).casefold()
-        free = [word for word in words if word.casefold() not in taken]
+        free = [carrier for carrier in carriers if not any(word.casefold() in taken for word in carrier)]
         needed = sum(not line.stays(span) for span in line.spans)
         first = attempt * min(needed, 2) % len(free) if free else 0
         return free[first:] + free[:first]

@@ -1,69 +1,22 @@
-"""What is found in a line that must not be translated: addresses, tags, placeholders, codes, numbers, and terms."""
+"""What is found in a line that must not be translated, `patterns` and terms; and lines as they are read best."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from specmt.errors import UsageError
 from specmt.protection import ordinals
-from specmt.protection.spans import FRACTION, Number, Parts, Placeholder, Span
+from specmt.protection.patterns import ENTITY, FORMAT, PATTERNS, TRIGGER
+from specmt.protection.spans import Number, Parts, Placeholder, Span
 from specmt.protection.terminology import Terminology
 
-KINDS = ("url", "email", "tag", "placeholder", "code", "number")
-
-_IN_URL = r"[^\s<>\"'{}|\\^`()]"
-_REST_OF_URL = (
-    rf"(?:{_IN_URL}|\({_IN_URL}*\)|\((?!{_IN_URL}*\)))*"
-    rf"(?:(?![.,;:!?\[\]]){_IN_URL}|\({_IN_URL}*\))"
-)
-_DOMAIN = r"\.(?:com|de|at|ch|eu|org|net|info|io|gov|edu|uk|fr|nl|pl)(?![\w@-]|\.\w)"
-"""The end of a host's name without `www`, in small letters: domains that are no words of German or English."""
-_RAISED = r"[\u00b2\u00b3\u00b9\u2070-\u2079]"
-_REFERENCE = r"\[\d{1,4}(?:(?:, ?|[-–])\d{1,4}){0,20}\]"
-"""Numbers of references."""
-_FORMAT = r"[-+#0]{0,5}\d{0,4}(?:\.\d{1,4})?(?:ll?|h)?"
-_CONVERSION = "[sdifgGxXeEuco@]"
+KINDS = ("url", "email", "tag", "placeholder", "file", "code", "number")
 _MARKUP = frozenset("<>&")
 _UNPRINTED = frozenset("\u00a0\u00ad\u2009\u202f")
 """Characters of texts that are not printed: blanks, and the soft hyphen."""
-_UNIT = r"x%|(?:(?:[KMGT]i?)?B|px|[kcm]?m|m?s|h)\b"
-"""What may stand right behind `%s`, `%d` or `%f`; before another letter, that is no placeholder (`50 %ige`)."""
-_ENTITY = r"&(?:[A-Za-z]\w*|#\d+);"
-PATTERNS = {
-    "tag": (
-        r"(?<!\\)(?:(?:\\[nrt]){2,}|\\[nrt](?=[A-ZÄÖÜ\d\s]|$))"  # not in `C:\neu`
-        r"|<!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:-]*(?:\s(?>(?>\"[^\"<]*\"|'[^'<]*'|[^<>])*))?/?>"
-    ),
-    "url": (
-        rf"(?:(?i:https?|ftp|file)://|(?i:www)\.){_REST_OF_URL}"
-        rf"|(?<![\w./@+-])\w[\w-]*(?:\.[\w-]+)*?{_DOMAIN}(?:(?::\d+)?/(?:{_REST_OF_URL})?)?"
-    ),
-    "email": r"(?<![\w.+-])(?:(?i:mailto):)?[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
-    "placeholder": (
-        r"\{\{[^{}]*\}\}|\$\{[^{}]*\}|%\{[^{}]*\}|\{%[^{}]*%\}"
-        r"|\{\s?[\w.\[\]#-]*(?:![rsa])?(?::[^{}\s]*)?\s?\}"
-        rf"|(?<![\d%])%(?:(?:\(\w+\)|\d{{1,3}}\$){_FORMAT}{_CONVERSION}"
-        rf"|{_FORMAT}(?:{_CONVERSION}(?!\w)|[sdf](?={_UNIT})))(?:%%)?"
-        r"|(?<![\w%])%[A-Z_][A-Z0-9_]*%|(?<![\w%])%\d+(?!\w)|\$[A-Za-z_]\w*"
-        rf"|{_ENTITY}"
-        r"|(?<![\w.,])\d++(?>(?:[.,]\d++)*)%%|%%"
-    ),
-    "code": r"(?<![\w#&])(?:#[0-9A-Fa-f]{6}|(?=\d*[A-Z]\d*[A-Z])(?=[A-Z]*\d[A-Z]*\d)[A-Z\d]{4,})(?!\w)",
-    "number": (
-        rf"{_REFERENCE}"
-        r"|(?<![\w.,])(?<!\d[:/])(?:\d++(?>(?:[.,:/]\d++|['’]\d{3}(?!\d))+)[^\W\d_]{0,4}+"
-        rf"|\d++(?:{FRACTION}|{_RAISED}++)?(?![.,:/]\d)|{FRACTION})(?!\w)"
-        r"(?:[ \u00a0]?[cdkm]?m[\u00b2\u00b3](?!\w))?"
-    ),
-}
-"""What is found takes time in proportion to the line: no pattern begins anew within what another try has read.
-
-Groups are repeated in `(?>…)`, not by `*+` or `++`: those take in a part of one repetition too many in Python 3.11.2,
-that of Debian 12 (python/cpython#106052).
-"""
 _COUNT = re.compile(
-    rf"%(?:\(\w+\)|\d+\$)?{_FORMAT}[diu]|[^\w]*(?i:\w*(?:count|num|anzahl|total|amount|days|tage)\w*|n)\W*"
+    rf"%(?:\(\w+\)|\d+\$)?{FORMAT}[diu]|[^\w]*(?i:\w*(?:count|num|anzahl|total|amount|days|tage)\w*|n)\W*"
 )
 """Placeholders that stand for numbers."""
 _NAMELESS = re.compile(r"%(?:\d+\$)?s|\{\d*\}")
@@ -73,20 +26,23 @@ _NOUN_BEHIND = re.compile(r"\s[A-ZÄÖÜ][a-zäöüß]{2}")
 """What stands behind those for numbers, whatever they say, and behind nameless ones."""
 _MAY_HAVE_TIMES = re.compile(r"(?i:uhr)\b|\dh|\d h\b|(?i:halb|viertel) ")
 """What stands in German lines with times that are to be written plainly."""
-_TRIGGER = re.compile(rf"[\d\\<@{{%$&#]|{FRACTION}|://|(?i:www)\.|{_DOMAIN}")
-"""What stands in every span but a term; a line without is told from others fast."""
+_MAY_HAVE_SHORTHAND = re.compile(
+    r"\b(?:Mo|Di|Mi|Do|Fr|Sa|So)\b[.\s:,/+&–-]|\d(?:\s?[x×]|-mal|\s[Mm]al)\s|\d[,.][-–—]|\b[a-zA-Z]\.\s?[a-zA-Z]{1,3}\."
+)
+"""What stands in German lines with shorthand that is to be spelt out, and in few others."""
 
 
 class SpanFinder:
     """Finds spans of some kinds, and terms."""
 
     def __init__(
-        self, kinds: Iterable[str] = KINDS, terminology: Terminology | None = None, plain_times: bool = False
+        self, kinds: Iterable[str] = KINDS, terminology: Terminology | None = None, plain_german: bool = False
     ) -> None:
         """Find spans of `kinds`, of `KINDS`, and terms.
 
         Args:
-            plain_times: whether German times of day are written plainly before, if numbers are of the kinds.
+            plain_german: whether German times of day and shorthand are written plainly before, if numbers are of the
+                kinds.
 
         Raises:
             UsageError: another kind.
@@ -97,7 +53,7 @@ class SpanFinder:
                 raise UsageError(f"--protect {kind}: expected none, or some of {','.join(KINDS)}")
         self._kinds = kinds
         self._terminology = terminology
-        self._rewrites_times = plain_times and "number" in kinds
+        self._rewrites_german = plain_german and "number" in kinds
         patterns = {kind: pattern for kind, pattern in PATTERNS.items() if kind in kinds and kind != "number"}
         if terminology and terminology.targets:
             patterns["term"] = terminology.pattern
@@ -109,28 +65,37 @@ class SpanFinder:
     def readable(self, line: str) -> str:
         """A line as models read it best.
 
-        With characters for their entities (`&uuml;`, `&nbsp;`), which would part it as placeholders; and with plain
-        times of day, if these are asked for.
+        With characters for their entities (`&uuml;`, `&nbsp;`), which would part it as placeholders; and in plain
+        German, if that is asked for.
         """
         if "placeholder" in self._kinds and "&" in line:
-            line = re.sub(_ENTITY, lambda match: _character(match[0]), line)
-        return self._with_plain_times(line) if self._rewrites_times and _MAY_HAVE_TIMES.search(line) else line
+            line = re.sub(ENTITY, lambda match: _character(match[0]), line)
+        return self._plainly(line) if self._rewrites_german else line
 
     def any_in(self, line: str) -> bool:
         """Whether a line has any, or is to be written otherwise."""
-        worth_a_look = self._terminology is not None or _TRIGGER.search(line) is not None
+        worth_a_look = self._terminology is not None or TRIGGER.search(line) is not None
         return (worth_a_look and self._pattern.search(line) is not None) or self.readable(line) != line
 
-    def _with_plain_times(self, line: str) -> str:
-        """A line with its times written plainly, but not within addresses, tags, placeholders and terms."""
-        from specmt.protection import german_times
+    def _plainly(self, line: str) -> str:
+        """A line with its times and shorthand written plainly, but not within other spans than numbers."""
+        rewritings: list[Callable[[str, bool], str]] = []
+        if _MAY_HAVE_SHORTHAND.search(line):
+            from specmt.protection.german_shorthand import spelt_out
 
-        made, end = list[str](), 0
-        for match in self._pattern.finditer(line):
-            if match.lastgroup != "number":
-                made += [german_times.written_plainly(line[end : match.start()], begins_line=not end), match[0]]
-                end = match.end()
-        return "".join([*made, german_times.written_plainly(line[end:], begins_line=not end)])
+            rewritings.append(lambda text, _: spelt_out(text))
+        if _MAY_HAVE_TIMES.search(line):
+            from specmt.protection.german_times import written_plainly
+
+            rewritings.append(written_plainly)
+        for rewrite in rewritings:
+            made, end = list[str](), 0
+            for match in self._pattern.finditer(line):
+                if match.lastgroup != "number":
+                    made += [rewrite(line[end : match.start()], not end), match[0]]
+                    end = match.end()
+            line = "".join([*made, rewrite(line[end:], not end)])
+        return line
 
     def parts(self, line: str) -> Parts:
         """A line as text and spans in turn."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 from specmt.protection.ordinals import ENDING
@@ -32,6 +33,17 @@ def as_written(numbers: Iterable[str], text: str) -> str:
     longest_first = "|".join(map(re.escape, sorted(by_spelling, key=len, reverse=True)))
     pattern = rf"(?<![\w.,:’'])(?<!\d-)({longest_first})(?:{ENDING}(?!\w)|(?!\w|[.,:’'-]\d))"
     return re.sub(pattern, lambda match: by_spelling[match[1]], text)
+
+
+def digits(text: str) -> Counter[str]:
+    """How often each run of digits stands in a text."""
+    return Counter(re.findall(r"\d+", text))
+
+
+def surplus(source: str, translation: str) -> set[str]:
+    """What digits of a source stand in its translation more often than there."""
+    given = digits(source)
+    return {run for run, count in digits(translation).items() if 0 < given[run] < count}
 
 
 def _other_spellings(number: str) -> set[str]:

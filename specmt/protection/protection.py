@@ -18,14 +18,16 @@ the same lines.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 
 from specmt.errors import InputError
+from specmt.protection import money
 from specmt.protection.carriers import Attempt, Carriers
 from specmt.protection.finding import KINDS, SpanFinder
 from specmt.protection.lines import ProtectedLine, rewritten, with_spaces_of
+from specmt.protection.numbers import digits, surplus
 from specmt.protection.pieces import as_piece, combined, translate_pieces, without_end
 from specmt.protection.spans import Element, Number, Parts, Span, lacking, source
 from specmt.protection.terminology import Terminology
@@ -65,8 +67,9 @@ class Protection:
         Raises:
             UsageError: another kind.
         """
-        self._spans = SpanFinder(kinds, terminology, plain_times=(language, target_language) == ("de", "en"))
-        self._carriers = Carriers(vocabulary)
+        self._into_english = (language, target_language) == ("de", "en")
+        self._spans = SpanFinder(kinds, terminology, plain_german=self._into_english)
+        self._carriers = Carriers(vocabulary, of_dates=self._into_english)
         self._language = language
 
     def before(self, line: str) -> tuple[str, _Prepared | None]:
@@ -79,6 +82,8 @@ class Protection:
         made = attempt.restored(line, translation) if attempt else None
         if made is None:
             made = self._translated(line, 1 if attempt else 0, run)
+        if repeated := surplus(line.text, made.text):
+            made = self._said_once(line, repeated, run) or made
         return self._checked(made, line)
 
     def _prepared(self, text: str, depth: int = 0) -> tuple[str, _Prepared]:
@@ -98,19 +103,30 @@ class Protection:
             line.cut_edges()
         sections = line.sections(self._language)
         for number in range(tried, 1 if len(sections) > 1 else ATTEMPTS):
-            attempt = self._carriers.attempt(line, number)
-            if attempt is None:
-                continue
-            try:
-                (translation,) = run([[attempt.text]])
-            except InputError:
-                if not number:
-                    raise
-                continue  # too long only with its carriers
-            made = attempt.restored(line, translation)
-            if made is not None:
+            if made := self._tried(line, number, run):
                 return made
         return self._by_sections(line, sections, run) if len(sections) > 1 else translate_pieces(line, run)
+
+    def _said_once(self, line: ProtectedLine, repeated: Set[str], run: Run) -> Translation | None:
+        """A line with carriers for numbers that were said too often, if that helps."""
+        line.missing |= {
+            span.text for span in line.spans if isinstance(span, Number) and repeated & {*digits(span.text)}
+        }
+        tries = (self._tried(line, number, run) for number in (1, 2))
+        return next((made for made in tries if made and not surplus(line.text, made.text)), None)
+
+    def _tried(self, line: ProtectedLine, number: int, run: Run) -> Translation | None:
+        """What attempt `number` makes of a line; None if it fails."""
+        attempt = self._carriers.attempt(line, number)
+        if attempt is None:
+            return None
+        try:
+            (translation,) = run([[attempt.text]])
+        except InputError:
+            if not number:
+                raise
+            return None  # too long only with its carriers
+        return attempt.restored(line, translation)
 
     def _by_sections(self, line: ProtectedLine, sections: Sequence[str | Span], run: Run) -> Translation:
         """A line's translation, each of its sections by itself."""
@@ -150,7 +166,10 @@ class Protection:
 
     def _checked(self, translation: Translation, line: ProtectedLine) -> Translation:
         """Say what of the source's spans is not in the translation, and leave out alternatives that lost more."""
-        spans = [part for part in self._spans.parts(line.text) if isinstance(part, Span)]
+        parts = self._spans.parts(line.text)
+        spans = [part for part in parts if isinstance(part, Span)]
+        if self._into_english and (amounts := money.amounts_in(parts)):
+            translation = rewritten(translation, partial(money.set_right, amounts))
         if times := [span.time for span in spans if isinstance(span, Number) and span.time]:
             from specmt.protection.clock import set_right
 
