@@ -213,14 +213,19 @@ def _joined(score: float, chosen: Sequence[Rendered], segments: Sequence[Segment
     )
 
 
-def word_places(parts: Sequence[Part], renderings: Sequence[Rendered]) -> Iterator[tuple[int, int]]:
-    """Source and target words that stand before each part; a part that nothing parts from the last goes on its word."""
+def word_places(
+    parts: Sequence[Part], renderings: Sequence[Rendered], glues: Sequence[str]
+) -> Iterator[tuple[int, int]]:
+    """Source and target words that stand before each part; a part that nothing parts from the last goes on its word.
+
+    Args:
+        glues: what stands between each rendering and the next.
+    """
     source = target = 0
-    for part, rendered in zip(parts, renderings, strict=True):
+    for part, rendered, glue in zip(parts, renderings, glues, strict=True):
         yield source, target
-        joined = not part.segment.glue
-        source += len(part.segment.text.split()) - joined
-        target += len(rendered.text.split()) - (joined and bool(rendered.text))
+        source += len(part.segment.text.split()) - (not part.segment.glue)
+        target += len(rendered.text.split()) - (not glue and bool(rendered.text))
 
 
 @dataclass

@@ -167,6 +167,11 @@ _ORIGIN_STYLES = {"accepted": "green", "recovered": "bold yellow", "bonus": "bol
 _LEGEND = "✓ accepted, ✗ rejected, · unused: behind a rejection or the end"
 
 
+def nothing_to_decode(source: str) -> str:
+    """Why a text was not decoded."""
+    return "A mark, which is copied: nothing to decode." if source.strip() else "A blank line: nothing to decode."
+
+
 def render(explanation: Explanation) -> RenderableType:
     """The whole decoding; slots are aligned and go into blocks below one another where the width does not suffice."""
     parts: list[RenderableType] = [
@@ -177,7 +182,7 @@ def render(explanation: Explanation) -> RenderableType:
         _Field("Verdicts", Text(_LEGEND)),
     ]
     if not explanation.iterations:
-        parts.append(Text("A blank line: nothing to decode.", "dim"))
+        parts.append(Text(nothing_to_decode(explanation.source), "dim"))
     for number, step in enumerate(explanation.iterations, start=1):
         parts += [Text(), _title(number, step), _grid(step), _Field("Next input", _next_input(step))]
     return Group(*parts)

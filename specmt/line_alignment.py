@@ -27,9 +27,12 @@ class LineAligner:
 
     def parts(self, parts: Sequence[Part], rendered: Rendered) -> Pairs:
         """Of a line and one of its translations, segment by segment."""
-        chosen = rendered.parts or (rendered,)
+        return self._pairs(parts, rendered.parts or (rendered,), [part.segment.glue for part in parts])
+
+    def _pairs(self, parts: Sequence[Part], chosen: Sequence[Rendered], glues: Sequence[str]) -> Pairs:
+        """See `word_places`."""
         pairs: set[tuple[int, int]] = set()
-        for part, one, (sources, targets) in zip(parts, chosen, word_places(parts, chosen), strict=True):
+        for part, one, (sources, targets) in zip(parts, chosen, word_places(parts, chosen, glues), strict=True):
             if one.kept_ids:
                 found = self.aligner.words(part.segment.ids, one.kept_ids, self.vocabulary)
                 theirs, ours = self._words(part.segment.text, part.segment.ids), self._words(one.text, one.kept_ids)
@@ -47,7 +50,7 @@ class LineAligner:
             return ()
         renderings = tuple(Rendered(one.text, 0.0, kept_ids=tuple(one.ids)) for one in targets)
         parts = [Part(one, (rendered,)) for one, rendered in zip(sources, renderings, strict=True)]
-        return self.parts(parts, Rendered(target, 0.0, parts=renderings))
+        return self._pairs(parts, renderings, [one.glue for one in targets])
 
     def _words(self, text: str, ids: Sequence[int]) -> Sequence[int]:
         """For each word that an aligner counts in a text's ids, the place of the text's word that it is a part of.

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specmt.decoding.hypotheses import Iteration, ReplayCounts
-from specmt.explanation import Title, last_pieces, pieces
+from specmt.explanation import Title, last_pieces, nothing_to_decode, pieces
 from specmt.settings import DecodingSettings
 from specmt.text.characters import printable
 from specmt.text.vocabulary import AnyVocabulary
@@ -103,7 +103,7 @@ def render(explanation: ReplayExplanation) -> RenderableType:
         Text("✓ accepted, ✗ replaced by the replay's, · forgotten and decoded again", "dim"),
     ]
     if not explanation.iterations:
-        parts.append(Text("A blank line: nothing to decode.", "dim"))
+        parts.append(Text(nothing_to_decode(explanation.source), "dim"))
     for number, replayed in enumerate(explanation.iterations, start=1):
         parts += [Text(), _title(number, replayed, explanation.replay_window), _table(replayed)]
         parts.append(Text.assemble(("output  ", "dim"), last_pieces(replayed.output)))

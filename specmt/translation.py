@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,14 @@ class Alternative:
     """Nats, one per token."""
     alignment: Pairs = ()
     """Source and target words, see `Aligner`; found when asked for."""
+
+
+def distinct(alternatives: Iterable[Alternative]) -> list[Alternative]:
+    """Those whose texts none before has: what differed may have become the same."""
+    by_text: dict[str, Alternative] = {}
+    for one in alternatives:
+        by_text.setdefault(one.text, one)
+    return list(by_text.values())
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,8 @@ class Translator:
 
         Args:
             settings: how to decode; without them, as the command does without options (`tuned.default_settings`).
-            wrapper: what is done around the translation of a line: `Protection(vocabulary)` for what the command does.
+            wrapper: what is done around the translation of a line: a `Protection` with its languages for what the
+                command does.
 
         Raises:
             InputError: a line that is no text, or cannot be decoded as `settings` say.

@@ -12,8 +12,9 @@ from scripted import DEFAULTS, SENTENCES, ScriptedEngine, tiny_vocabulary
 
 from specmt.alignment import Aligner, _word_of_each
 from specmt.errors import UsageError
+from specmt.line_alignment import LineAligner
 from specmt.settings import DecodingSettings
-from specmt.text.segmentation import Splitting
+from specmt.text.segmentation import Segmenter, Splitting
 from specmt.text.vocabulary import EOS_ID
 from specmt.translator import Translator
 
@@ -83,6 +84,15 @@ def test_a_line_of_several_segments_is_aligned_segment_by_segment() -> None:
     assert first.alignment and all(
         source < len(SENTENCES[0].split()) and target < targets for source, target in first.alignment
     )
+
+
+def test_what_nothing_parts_in_a_translation_is_one_word_of_it() -> None:
+    vocabulary = tiny_vocabulary()
+    segmenter = Segmenter("de", vocabulary.encode, 200)
+    source, target = f"{SENTENCES[0]} {SENTENCES[2]}", f"{SENTENCES[0]}\u200b{SENTENCES[2]}"
+    assert [one.glue for one in segmenter.split(target)] == ["", ""]
+    pairs = LineAligner(aligner(), vocabulary, segmenter).texts(source, target)
+    assert pairs and all(ours < len(target.split()) for _, ours in pairs)
 
 
 def test_every_alternative_is_aligned() -> None:

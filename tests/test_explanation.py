@@ -151,6 +151,10 @@ def test_a_blank_line_has_no_iterations() -> None:
     assert "A blank line: nothing to decode." in shown(result, 80)
 
 
+def test_a_mark_is_copied_and_no_blank_line() -> None:
+    assert "A mark, which is copied: nothing to decode." in shown(explained(ScriptedEngine(), STRICT, line="a)"), 80)
+
+
 @pytest.mark.parametrize("settings", [replace(STRICT, strategy="ar"), replace(STRICT, trace=False)])
 def test_a_translation_without_a_trace_is_refused(settings: DecodingSettings) -> None:
     with pytest.raises(ValueError, match="spec with its trace"):

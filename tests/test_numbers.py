@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+
 import pytest
 from protecting import Model, Words, protected, translated
 
 from specmt.protection import numbers, ordinals
 from specmt.protection.carriers import NUMBERS
 from specmt.protection.protection import Protection
+from specmt.translation import Alternative, Translation
 
 
 @pytest.mark.parametrize(
@@ -75,3 +78,13 @@ def test_where_that_does_not_help_the_first_translation_stays() -> None:
     model = Model(lambda text: f"{text} of {text.split()[0]}")
     (one,) = translated(Protection(Words()), ["12 Monate"], model)
     assert one.text == "12 Monate of 12" and len(model.calls) == 3
+
+
+def test_alternatives_that_became_the_same_stand_once() -> None:
+    def run(chunks: Iterable[Sequence[str]]) -> Iterator[Translation]:
+        for (line,) in chunks:
+            ways = tuple(map(Alternative, ("3.5 km", "3,5 km", "3,5"), (-1.0, -2.0, -3.0)))
+            yield Translation(0, line, ways[0].text, -1.0, (7, 2), (), ways, (8,))
+
+    (one,) = translated(Protection(Words()), ["3,5 km"], run)
+    assert [other.text for other in one.n_best] == ["3,5 km", "3,5"]

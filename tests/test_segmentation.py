@@ -175,6 +175,12 @@ def test_blank_lines_between_paragraphs_stay() -> None:
     assert (first.text, first.glue, second.text) == ("Ein Satz.", "\n\n\n", "Zwei.")
 
 
+@pytest.mark.parametrize("within", ["\v", "\f", "\x85", "\u2028"])
+def test_only_line_feeds_end_a_segment(within: str) -> None:
+    first, second = Segmenter("de", letters, 100).split(f"Ein{within}Satz\nZwei")
+    assert (first.text, second.text) == (f"Ein{within}Satz", "Zwei")
+
+
 def test_lines_without_tokens_leave_their_line_feeds() -> None:
     encode = lambda text: letters(text.replace("\u200b", ""))  # noqa: E731
     first, second = Segmenter("de", encode, 100).split("\u200b\nEin Satz.\n\u200b\n\u200b\nZwei.\n\u200b")
@@ -209,7 +215,26 @@ def test_without_a_blank_between_sentences_there_is_none_between_translations() 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
-    "unit", ["a", ".", " ", '"', "😀", "\x00", "a. ", "(Ab cd ef. ", "(Ab. ", "’", "- ", "a) ", "ab. "]
+    "unit",
+    [
+        "a",
+        ".",
+        " ",
+        '"',
+        "😀",
+        "\x00",
+        "a. ",
+        "(Ab cd ef. ",
+        "(Ab. ",
+        "’",
+        "- ",
+        "a) ",
+        "ab. ",
+        "?!",
+        ":) ",
+        "(ab) ",
+        "am 3. ",
+    ],
 )
 def test_a_long_line_takes_time_in_proportion(unit: str) -> None:
     line = (unit * 200_000)[:200_000]

@@ -175,6 +175,14 @@ def test_thousands_of_numbers_take_no_more_than_their_length(rest: str) -> None:
     assert [span.text for span in lacking(said, spans, spans)] == [f"100000{rest}", f"123456{rest}"]
 
 
+@pytest.mark.timeout(60)
+def test_thousands_of_codes_take_no_pattern_each() -> None:
+    """With one each they would take minutes."""
+    codes = [f"AB{number:05d}C7" for number in range(8_000)]
+    spans = [Span(code, code, "code") for code in codes]
+    assert [span.text for span in lacking(" ".join(codes[1:]), spans, spans)] == codes[:1]
+
+
 TERMS = Terminology(
     [
         ("Hund", "hound"),

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protecting import Model, Words, translated
 
+from specmt.errors import InputError
 from specmt.protection.finding import SpanFinder
 from specmt.protection.protection import Protection
 from specmt.protection.spans import Span, lacking
-from specmt.protection.terminology import Terminology, forms, whole_word
+from specmt.protection.terminology import Terminology, forms
 
 HOLDING = Terminology(
     [
@@ -78,6 +79,12 @@ def test_a_line_with_a_term_that_holds_another_span_needs_no_pieces(line: str, t
     assert (one.text, one.unplaced, len(model.calls)) == (text, (), calls)
 
 
+def whole_word(word: str, pattern: str) -> str:
+    """A pattern where it is no part of a longer word or number; it matches `word`."""
+    before = r"(?<!\w)(?<!\d[.,:/])" if word[0].isdecimal() else r"(?<!\w)"
+    return before + pattern + (r"(?!\w|[.,:/]\d)" if word[-1].isdecimal() else r"(?!\w)")
+
+
 def one_after_the_other(terms: Iterable[str]) -> re.Pattern[str]:
     """The plain way to find any term: each tried in turn, the longest first, with its first letter in either case."""
     longest_first = sorted(terms, key=len, reverse=True)
@@ -117,3 +124,19 @@ def test_thousands_of_terms_take_no_more_time_than_the_text() -> None:
     finder = SpanFinder(terminology=Terminology([(term, term.upper()) for term in terms]))
     line = " ".join(terms) + " hund und katze" * 100_000
     assert sum(isinstance(part, Span) for part in finder.parts(line)) == len(terms) == 5_120
+
+
+@given(st.text(SIGNS, min_size=1, max_size=3), st.text(f"{SIGNS},/", max_size=12), st.integers(1, 3))
+def test_a_term_is_found_in_a_translation_as_by_a_pattern(target: str, text: str, count: int) -> None:
+    first = target[0]
+    firsts = {first, first.upper()} if first.islower() else {first}
+    pattern = whole_word(target, f"(?:{'|'.join(map(re.escape, firsts))}){re.escape(target[1:])}")
+    assert Span(target, target, "term").taken_from(text, count) == re.subn(pattern, " ", text, count=count)
+    whole = rf"(?<!\w){re.escape(target)}(?!\w)"
+    assert Span(target, target, "code").taken_from(text, count) == re.subn(whole, " ", text, count=count)
+
+
+@pytest.mark.parametrize("pair", [("", "x"), ("Hund", "")])
+def test_an_empty_term_is_refused(pair: tuple[str, str]) -> None:
+    with pytest.raises(InputError, match="a term or a translation is empty"):
+        Terminology([pair])

@@ -9,7 +9,7 @@ import typer
 
 from specmt.choices import WeightBits
 from specmt.cli_options import WEIGHT_BITS_HELP
-from specmt.errors import SpecmtError
+from specmt.errors import EngineError
 
 
 def train(
@@ -37,7 +37,7 @@ def train(
         from specmt.training import pair_training
         from specmt.training.config import load_config
     except ModuleNotFoundError as error:
-        raise SpecmtError(
+        raise EngineError(
             f"training needs {error.name}: in the clone, "
             "pip install '.[train]' && pip install --no-deps fairseq==0.12.2"
         ) from None
@@ -61,7 +61,7 @@ def export(
     try:
         from specmt.exporting import export_bundle, read_calibration
     except ModuleNotFoundError as error:
-        raise SpecmtError(f"exporting needs {error.name}: in the clone, pip install '.[train]'") from None
+        raise EngineError(f"exporting needs {error.name}: in the clone, pip install '.[train]'") from None
 
     bits = None if weight_bits is None else int(weight_bits)
     if without_graphs := export_bundle(bundle, read_calibration(calibration), bits):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from specmt.protection.lines import ProtectedLine, rewritten
 from specmt.protection.spans import Element, Parts, Span, lacking, source
 from specmt.text.capitals import without_capital
 from specmt.text.punctuation import ends_abbreviated
-from specmt.translation import Alternative, Translation
+from specmt.translation import Translation, distinct
 from specmt.wrapping import Run
 
 _OPENING = re.compile(r"[\W_]*")
@@ -84,19 +84,11 @@ def combined(line: ProtectedLine, said: Sequence[str | Translation]) -> Translat
         for way in _best_ways(said, max(count, 1))
     ]
     alternatives = (whole.as_alternative for whole in sorted(wholes, key=lambda whole: -whole.score))
-    return replace(wholes[0], n_best=tuple(_distinct(alternatives)) if count else ())
+    return replace(wholes[0], n_best=tuple(distinct(alternatives)) if count else ())
 
 
 def _text(one: str | Translation) -> str:
     return one if isinstance(one, str) else one.text
-
-
-def _distinct(alternatives: Iterable[Alternative]) -> Iterable[Alternative]:
-    """Those whose texts none before has: what differed in its look as a sentence alone may have become the same."""
-    by_text: dict[str, Alternative] = {}
-    for one in alternatives:
-        by_text.setdefault(one.text, one)
-    return by_text.values()
 
 
 def _best_ways(said: Sequence[str | Translation], count: int) -> list[list[str | Translation]]:
@@ -107,7 +99,7 @@ def _best_ways(said: Sequence[str | Translation], count: int) -> list[list[str |
     for place, one in enumerate(said):
         if isinstance(one, Translation):
             weight = len(one.source_ids)
-            others = [one.with_alternative(other) for other in _distinct(one.n_best) if other.text != one.text]
+            others = [one.with_alternative(other) for other in distinct(one.n_best) if other.text != one.text]
             ways += [
                 (loss + weight * (one.score - other.score), changes | {place: other})
                 for loss, changes in ways

@@ -29,11 +29,11 @@ from specmt.protection.finding import KINDS, SpanFinder
 from specmt.protection.lines import ProtectedLine, rewritten, with_spaces_of
 from specmt.protection.numbers import digits, surplus
 from specmt.protection.pieces import as_piece, combined, translate_pieces, without_end
-from specmt.protection.spans import Element, Number, Parts, Span, lacking, source
+from specmt.protection.spans import Element, Number, Parts, Span, lacking, source, target
 from specmt.protection.terminology import Terminology
 from specmt.text.capitals import without_capital
 from specmt.text.vocabulary import AnyVocabulary
-from specmt.translation import Translation
+from specmt.translation import Translation, distinct
 from specmt.wrapping import Run
 
 ATTEMPTS = 4
@@ -82,9 +82,12 @@ class Protection:
         made = attempt.restored(line, translation) if attempt else None
         if made is None:
             made = self._translated(line, 1 if attempt else 0, run)
-        if repeated := surplus(line.text, made.text):
-            made = self._said_once(line, repeated, run) or made
-        return self._checked(made, line)
+        parts = self._spans.parts(line.text)
+        required = "".join(map(target, parts))
+        if repeated := surplus(required, made.text):
+            tries = (self._with_carriers(line, repeated, number, run) for number in (1, 2))
+            made = next((one for one in tries if one and not surplus(required, one.text)), made)
+        return self._checked(made, parts)
 
     def _prepared(self, text: str, depth: int = 0) -> tuple[str, _Prepared]:
         """What to translate for a text, and what `after` needs to know."""
@@ -107,13 +110,10 @@ class Protection:
                 return made
         return self._by_sections(line, sections, run) if len(sections) > 1 else translate_pieces(line, run)
 
-    def _said_once(self, line: ProtectedLine, repeated: Set[str], run: Run) -> Translation | None:
-        """A line with carriers for numbers that were said too often, if that helps."""
-        line.missing |= {
-            span.text for span in line.spans if isinstance(span, Number) and repeated & {*digits(span.text)}
-        }
-        tries = (self._tried(line, number, run) for number in (1, 2))
-        return next((made for made in tries if made and not surplus(line.text, made.text)), None)
+    def _with_carriers(self, line: ProtectedLine, runs: Set[str], number: int, run: Run) -> Translation | None:
+        """As `_tried`, with carriers for the numbers that have one of these runs of digits."""
+        line.missing |= {span.text for span in line.spans if isinstance(span, Number) and runs & {*digits(span.text)}}
+        return self._tried(line, number, run)
 
     def _tried(self, line: ProtectedLine, number: int, run: Run) -> Translation | None:
         """What attempt `number` makes of a line; None if it fails."""
@@ -164,9 +164,8 @@ class Protection:
         tried = list(run([[text for text, _ in prepared]])) if prepared else []
         return [self.after(one, translation, run) for (_, one), translation in zip(prepared, tried, strict=True)]
 
-    def _checked(self, translation: Translation, line: ProtectedLine) -> Translation:
+    def _checked(self, translation: Translation, parts: Parts) -> Translation:
         """Say what of the source's spans is not in the translation, and leave out alternatives that lost more."""
-        parts = self._spans.parts(line.text)
         spans = [part for part in parts if isinstance(part, Span)]
         if self._into_english and (amounts := money.amounts_in(parts)):
             translation = rewritten(translation, partial(money.set_right, amounts))
@@ -175,8 +174,8 @@ class Protection:
 
             translation = rewritten(translation, partial(set_right, times))
         lost = lacking(translation.text, spans, spans)
-        # Alternatives in pieces have not been looked at before.
-        n_best = tuple(one for one in translation.n_best if set(lacking(one.text, spans, spans)) <= set(lost))
+        # Alternatives in pieces have not been looked at before, and rewritten ones may have become the same.
+        n_best = tuple(one for one in distinct(translation.n_best) if set(lacking(one.text, spans, spans)) <= set(lost))
         return replace(translation, n_best=n_best, unplaced=tuple(span.text for span in lost))
 
 

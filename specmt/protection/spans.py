@@ -10,7 +10,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from specmt.protection import ordinals
-from specmt.protection.terminology import whole_word
 from specmt.translation import Translation
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ _POSITIONAL = re.compile(r"%[-+#0]*\d*(?:\.\d+)?[a-zA-Z@]+(?:%%)?|\{\s?(?:[!:][^
 """Placeholders that are told from others by their order alone."""
 _NUMBER_BEGINS = re.compile(rf"(?<!\d)(?<!\d[.,:/])(?=\[?\d|{FRACTION})")
 _NUMBER_GOES_ON = re.compile(r"\d|[.,:/]\d")
+_IN_NUMBERS = frozenset(".,:/")
 _WORD_GOES_ON = re.compile(r"\w")
 """Behind a number that ends in another character than a digit."""
 
@@ -51,16 +51,23 @@ class Span:
 
     def taken_from(self, text: str, count: int) -> tuple[str, int]:
         """`text` with blanks for it, the first `count` times that it stands there, and how often that was."""
-        return re.subn(self._pattern, " ", text, count=count)
+        left, taken, end = list[str](), 0, 0
+        while taken < count and (begin := self._found(text, end)) >= 0:
+            left += [text[end:begin], " "]
+            end, taken = begin + len(self.target), taken + 1
+        return "".join([*left, text[end:]]), taken
 
-    @property
-    def _pattern(self) -> str:
-        if self.kind == "term":
-            first = self.target[0]
-            either = f"[{re.escape(first)}{re.escape(first.upper())}]" if first.islower() else re.escape(first)
-            return whole_word(self.target, either + re.escape(self.target[1:]))
-        whole = re.escape(self.target)
-        return rf"(?<!\w){whole}(?!\w)" if self.kind == "code" else whole
+    def _found(self, text: str, begin: int) -> int:
+        """Where it stands in a text, from a place on; -1 where it does not. A pattern would take far longer to make."""
+        if self.kind not in {"code", "term"}:
+            return text.find(self.target, begin)
+        first, rest = self.target[0], self.target[1:]
+        firsts = {first, first.upper()} if self.kind == "term" and first.islower() else {first}
+        while (place := text.find(rest, begin + 1)) > 0:
+            if text[place - 1] in firsts and _is_whole(text, place - 1, place + len(rest), self.kind == "term"):
+                return place - 1
+            begin = place
+        return -1
 
 
 @dataclass(frozen=True)
@@ -117,6 +124,18 @@ class Element(Span):
     def is_positional(self) -> bool:
         """See `Span`: whether something in it is."""
         return self.holds_positional
+
+
+def _is_whole(text: str, begin: int, end: int, is_term: bool) -> bool:
+    """Whether what stands in a text is a whole word; a term that begins or ends with a digit, a whole number."""
+    before, behind = text[max(begin - 2, 0) : begin], text[end : end + 2]
+    if _WORD_GOES_ON.match(before[-1:]) or _WORD_GOES_ON.match(behind):
+        return False
+    if not is_term:
+        return True
+    goes_on_before = text[begin].isdecimal() and before[-1:] in _IN_NUMBERS and before[:1].isdecimal()
+    goes_on_behind = text[end - 1].isdecimal() and behind[:1] in _IN_NUMBERS and behind[1:].isdecimal()
+    return not (goes_on_before or goes_on_behind)
 
 
 Parts = list["str | Span"]

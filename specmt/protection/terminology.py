@@ -20,7 +20,14 @@ class Terminology:
     """Source terms and their required translations. A term matches whole words, with any case of its first letter."""
 
     def __init__(self, entries: Iterable[tuple[str, str]]) -> None:
+        """Of pairs of a term and its translation.
+
+        Raises:
+            InputError: one of a pair is empty.
+        """
         self.targets = dict(entries)
+        if not all(map(all, self.targets.items())):
+            raise InputError("terminology: a term or a translation is empty")
         # Text that looks alike may be written in either form; the file's own spelling comes first.
         composed = {unicodedata.normalize("NFC", term): target for term, target in self.targets.items()}
         decomposed = {unicodedata.normalize("NFD", term): target for term, target in self.targets.items()}
@@ -38,11 +45,6 @@ class Terminology:
         return self.targets.get(form) or self._by_form[form]
 
 
-def whole_word(word: str, pattern: str) -> str:
-    """`pattern`, which matches `word`, where that is no part of a longer word or number."""
-    return r"(?<!\w)" + _before(word) + pattern + _behind(word)
-
-
 def _before(word: str) -> str:
     return r"(?<!\d[.,:/])" if word[0].isdecimal() else ""
 
@@ -57,7 +59,7 @@ def forms(term: str) -> tuple[str, str]:
 
 
 def _any_word(words: Iterable[str]) -> str:
-    """A pattern that finds any of the words as a `whole_word`, the longest where several begin.
+    """A pattern that finds any of the words where it is no part of a longer word or number; the longest of several.
 
     Where a word of the text begins, what `|` parts is tried one after the other. So that this is no work for thousands
     of words, they are told apart by their first letters, one at a time.

@@ -75,7 +75,7 @@ class Segmenter:
 
     def _sentences(self, line: str) -> Iterator[str]:
         """Sentences with the white space behind them, which together are the line."""
-        for paragraph in line.splitlines(keepends=True) if "\n" in line else [line]:
+        for paragraph in re.findall(r"[^\n]*\n|[^\n]+", line):
             for block in _blocks(paragraph):
                 for cell in cells(block):
                     yield from _ended(sentences_of(self._language, cell))
