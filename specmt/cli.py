@@ -186,5 +186,7 @@ def main() -> NoReturn:
             traceback.print_exc()
         text, status = _one_line(error)
         if text:
-            print("specmt:", " ".join(text.split()), file=sys.stderr)
+            from specmt.text.characters import printable
+
+            print("specmt:", printable(" ".join(text.split())), file=sys.stderr)
     standard_streams.leave(status)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import random
-import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specmt.errors import SpecmtError
-from specmt.machine import cpu_model, package_version, usable_cores
+from specmt.machine import cpu_flags, cpu_model, package_version, usable_cores
 
 if TYPE_CHECKING:
     from specmt.settings import DecodingSettings
@@ -143,12 +142,7 @@ def _engine(model: Path) -> tuple[str, str]:
 
 def _cpu_features() -> dict[str, bool | None]:
     """Those of `CPU_FEATURES`, where /proc says them."""
-    try:
-        cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        found = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo, re.MULTILINE)
-    except OSError:
-        found = None
-    flags = found[1].split() if found else None
+    flags = cpu_flags()
     return {feature: feature in flags if flags is not None else None for feature in CPU_FEATURES}
 
 

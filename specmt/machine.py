@@ -28,6 +28,15 @@ def name_of(cpuinfo: str) -> str:
     return f"{name[1]} (family {family[1]}, model {model[1]})" if family and model else name[1]
 
 
+def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str] | None:
+    """What the first processor can do, by Linux's names; None where that is not known."""
+    try:
+        found = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo.read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        return None
+    return frozenset(found[1].split()) if found else None
+
+
 def usable_cores(control_groups: Path = Path("/sys/fs/cgroup")) -> int:
     """Cores that this process may use: those it may run on, in a container as many of them as it is granted."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

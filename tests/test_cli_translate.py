@@ -308,6 +308,9 @@ def test_too_little_memory_is_one_line_and_what_was_done_is_kept(engine: str, ki
         (("train", "--config", "/"), 1, "specmt: /: cannot be read: is a directory"),
         (("eval", *SAMPLES, "--strategies", ""), 2, "--strategies: '' is none of ar"),
         (("eval", *SAMPLES, "--beta", 1), 2, "give --beta 2 or more; spec-strict is strict anyway"),
+        (("eval", *SAMPLES, "--strategies", "ar", "--draft-length", 3), 2, "--draft-length is for spec, "),
+        (("eval", *SAMPLES, "--strategies", "spec-strict", "--tau", 1), 2, "--tau is for spec, spec-reproducible, of"),
+        (("translate", "-i", "none\n\x1b[31m"), 1, "specmt: none  [31m: no such file or directory"),
         (("translate", "-o", "/none/out.en"), 1, "/none/out.en: cannot be written: no such file or directory"),
     ],
 )

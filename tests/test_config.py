@@ -134,6 +134,11 @@ def test_an_unknown_key_is_refused_by_name(path: Path, key: str) -> None:
     assert message(path, f"{key}=1") == f"own.yaml: unknown key {key}"
 
 
+def test_a_section_that_is_misspelt_is_unknown_rather_than_missing(path: Path) -> None:
+    path.write_text(SMALLEST.replace("drafter:", "drafer:"), encoding="utf-8")
+    assert message(path) == "own.yaml: unknown key drafer"
+
+
 def test_an_unknown_key_of_a_corpus_is_named_with_the_corpus_place(path: Path) -> None:
     assert message(path, "data.train=[{path: a}, {path: b, weight: 2}]") == "own.yaml: unknown key data.train.1.weight"
 
@@ -166,7 +171,7 @@ def test_a_missing_key_is_named(path: Path, key: str) -> None:
     [
         ("verifier.heads=many", "verifier.heads", "'many'"),
         ("verifier.heads=1.5", "verifier.heads", "1.5"),
-        ("verifier.heads=", "verifier.heads", "None"),
+        ("verifier.heads=", "verifier.heads", "nothing"),
         ("verifier.heads=[4]", "verifier.heads", "[4]"),
         ("verifier.heads=0", "verifier.heads", "0"),
         ("verifier.heads='4'", "verifier.heads", "'4'"),
@@ -205,7 +210,7 @@ def test_a_missing_key_is_named(path: Path, key: str) -> None:
         ("data.train=text", "data.train", "'text'"),
         ("data.train=[{path: a, repeat: 0}]", "data.train.0.repeat", "0"),
         ("data=7", "data", "7"),
-        ("tokenizer=", "tokenizer", "None"),
+        ("tokenizer=", "tokenizer", "nothing"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_key(path: Path, override: str, key: str, found: str) -> None:
@@ -250,7 +255,7 @@ def test_values_that_contradict_one_another_are_refused(path: Path, overrides: l
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        pytest.param(b"", "own.yaml: expected sections such as `data:`, found NoneType", id="empty"),
+        pytest.param(b"", "own.yaml: expected sections such as `data:`, found nothing", id="empty"),
         pytest.param(b"text\n", "own.yaml: expected sections such as `data:`, found str", id="text"),
         pytest.param(b"- a\n", "own.yaml: expected sections such as `data:`, found list", id="a list"),
         pytest.param(b"a: [\n", "own.yaml: not YAML: ", id="open"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -286,6 +287,17 @@ def test_masks_of_all_capacities_are_parts_of_one() -> None:
     small, large = tables.limits(32), tables.limits(64)
     assert (small == large[:32, :32]).all() and np.isneginf(large).sum() == 63 * 64 / 2
     assert np.shares_memory(tables.limits(32), large)
+
+
+def test_onnx_runtime_keeps_no_id_and_reports_nothing(tmp_path: Path) -> None:
+    """Where its version has telemetry, it writes beside the user's caches as soon as it is imported."""
+    environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    program = "import os, specmt.engines.onnx_calls; print(os.environ['ORT_DISABLE_TELEMETRY'])"
+    command = [sys.executable, "-c", program]
+    asked = subprocess.run(
+        command, capture_output=True, check=True, env={**environment, "XDG_CACHE_HOME": str(tmp_path)}
+    )
+    assert asked.stdout.strip() == b"1" and list(tmp_path.iterdir()) == []
 
 
 def test_a_graph_that_cannot_be_loaded_is_one_line(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from specmt.fairseq_backend.frozen import FrozenTransformer
 from specmt.fairseq_backend.loss import CHUNK_POSITIONS, linear_cross_entropy
 from specmt.files import write_json
 from specmt.text.vocabulary import EOS_ID, PAD_ID
-from specmt.training import progress
+from specmt.training import pipeline, progress
 from specmt.training.config import OptimizerConfig, load_config
 from specmt.training.pair_training import PairPipeline
 from specmt.training.pipeline import Reporter
@@ -333,3 +333,26 @@ def test_positions_are_numbered_as_fairseq_numbers_them() -> None:
     expected = SinusoidalPositionalEmbedding.get_embedding(PAD_ID + 1 + 30, 16, PAD_ID)[PAD_ID + 1 :]
     torch.testing.assert_close(position_table(30, 16), expected)
     assert math.isclose(float(position_table(1, 16)[0, 0]), math.sin(2.0), abs_tol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "flags", "expected"),
+    [
+        ([], {"avx2"}, []),
+        (["runtime.bf16=true"], {"avx2"}, ["runtime.bf16: this processor has no bfloat16"]),
+        (["runtime.bf16=true"], {"amx_bf16"}, []),
+        (["runtime.bf16=true"], None, []),
+        (["drafter.optimizer.max_updates=20"], {"avx2"}, ["drafter.optimizer: training ends before the learning rate"]),
+    ],
+)
+def test_settings_that_can_hardly_be_meant_are_told(
+    overrides: list[str], flags: set[str] | None, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(pipeline, "cpu_flags", lambda: flags)
+    monkeypatch.setattr(PairPipeline, "_complete", lambda *_: None)
+    config = load_config(
+        ROOT / "configs" / "tiny-smoke.yaml", [f"output={tmp_path}/run", "runtime.device=cpu", *overrides]
+    )
+    PairPipeline(config, Reporter(told.append, lambda *_: None)).run()
+    assert len(told) == len(expected) and all(map(str.startswith, told, expected))

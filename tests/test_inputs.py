@@ -92,9 +92,10 @@ def test_what_is_no_object_with_a_source_is_named(line: bytes) -> None:
     [
         (b'{"source": "a\tb"}', "Invalid control character, column 14"),
         (b'{"source": NaN}', "NaN is no number"),
+        (b'{"source": "a", "b": {"c": 1, "c": 2}}', "the key 'c' stands there twice"),
         (b'{"source": 1%se9}' % (b"0" * 9999), "10000000000000000000… is no number"),
     ],
-    ids=["a tab", "NaN", "a long number"],
+    ids=["a tab", "NaN", "a key twice", "a long number"],
 )
 def test_where_a_line_is_no_json_is_told(line: bytes, where: str) -> None:
     with pytest.raises(InputError, match=rf"line 4: not JSON \({where}\);"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specmt.machine import name_of, usable_cores
+from specmt.machine import cpu_flags, name_of, usable_cores
 
 CPUINFO = """processor\t: 0
 vendor_id\t: AuthenticAMD
@@ -29,6 +29,15 @@ def test_a_processor_is_named_with_its_family_and_model() -> None:
 def test_what_is_not_there_is_left_out() -> None:
     assert name_of("model name : A processor\n") == "A processor"
     assert name_of("processor : 0\nBogoMIPS : 50.00\n") == ""
+
+
+def test_what_a_processor_can_do_is_read_where_it_stands(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    assert cpu_flags(cpuinfo) is None
+    cpuinfo.write_text(CPUINFO)
+    assert cpu_flags(cpuinfo) is None
+    cpuinfo.write_text(f"{CPUINFO}flags\t\t: fpu avx2\nflags\t\t: other\n")
+    assert cpu_flags(cpuinfo) == {"fpu", "avx2"}
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="Linux's limits")

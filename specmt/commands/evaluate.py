@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -53,6 +53,18 @@ def _take(translator: Translator, model: Path, given: Mapping[str, Any]) -> None
         )
 
 
+def _check_needed(strategies: Sequence[str], given: Mapping[str, Any]) -> None:
+    """Refuse options that none of the strategies reads, as `translate` does.
+
+    Raises:
+        UsageError: there is one.
+    """
+    for name in given:
+        readers = ["spec", "spec-reproducible", *(["spec-strict"] if name == "draft_length" else [])]
+        if not {*readers} & {*strategies}:
+            raise UsageError(f"--{name.replace('_', '-')} is for {', '.join(readers)}, of which none is asked for")
+
+
 def evaluate(
     source: Annotated[Path, typer.Option(help="Text to translate.")],
     reference: Annotated[Path, typer.Option(help="Its translation, line by line.")],
@@ -93,13 +105,16 @@ def evaluate(
     if plot:
         plotting.check_plot(plot)
     translator = load(model, engine, device, precision, threads)
-    given = {"draft_length": draft_length, "beta": beta, "tau": tau}
-    _take(translator, model, {name: value for name, value in given.items() if value is not None})
+    options = {"draft_length": draft_length, "beta": beta, "tau": tau}
+    given = {name: value for name, value in options.items() if value is not None}
+    _take(translator, model, given)
+    asked = _default_strategies(translator) if strategies is None else [name.strip() for name in strategies.split(",")]
+    _check_needed(asked, given)
     result = measuring.evaluate(
         translator,
         [pair.source for pair in pairs],
         [pair.target for pair in pairs],
-        _default_strategies(translator) if strategies is None else [name.strip() for name in strategies.split(",")],
+        asked,
         batch_size=batch_size,
         repeats=repeats,
         report=partial(typer.echo, err=True),

@@ -34,8 +34,10 @@ def train(
     checkpoint.
     """
     try:
-        from specmt.training import pair_training
         from specmt.training.config import load_config
+
+        loaded = load_config(config, overrides or [])  # before what takes seconds to be imported
+        from specmt.training import pair_training
     except ModuleNotFoundError as error:
         raise EngineError(
             f"training needs {error.name}: in the clone, "
@@ -43,7 +45,6 @@ def train(
         ) from None
     from specmt.training.progress import training_reporter
 
-    loaded = load_config(config, overrides or [])
     with training_reporter() as reporter:
         bundle = pair_training.pipeline(loaded, reporter).run(stage, restart=not resume)
     typer.echo(bundle)

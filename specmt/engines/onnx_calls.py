@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import onnxruntime
 from numpy.typing import NDArray
 
 from specmt.arrays import FloatArray
 from specmt.errors import BundleError, EngineError
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else its import makes an id, to report to Microsoft with
+
+import onnxruntime
 
 _OUT_OF_MEMORY = ("Failed to allocate memory", "bad_alloc", "bad allocation")
 """What ONNX Runtime says when it cannot have more."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from specmt.errors import InputError, reason
 from specmt.streams.line_stream import LineStream
+from specmt.text.characters import printable
 from specmt.text.guards import LineWarning
 
 LINE_OPTIONS = frozenset({"reproducible"})
@@ -74,11 +75,13 @@ def jsonl_parser(name: str, replace_errors: bool = False) -> LineParser:
             return InputLine("")
         place = f"{name}: line {number}"
         try:
-            record = json.loads(text, parse_constant=_no_number, parse_float=_finite)
+            record = json.loads(text, parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_each_once)
             _check_depth(record, text)
         except (ValueError, RecursionError) as error:
             why = "too deep or too large"
-            if isinstance(error, json.JSONDecodeError):
+            if isinstance(error, _KeyTwiceError):
+                why = str(error)
+            elif isinstance(error, json.JSONDecodeError):
                 column = f", column {error.colno}" if error.doc == text else ""  # of a number only that is known
                 why = f"{error.msg.removesuffix(' at')}{column}"
             raise InputError(f"{place}: not JSON ({why}); each line must be an object with a `source`") from None
@@ -112,6 +115,18 @@ def _check_depth(record: Any, text: str) -> None:  # noqa: ANN401  (JSON)
 def _no_number(text: str) -> float:
     shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
     raise json.JSONDecodeError(f"{shown} is no number", text, 0)
+
+
+class _KeyTwiceError(ValueError):
+    """An object of which a later value would hide an earlier one."""
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        twice = next(key for place, (key, _) in enumerate(pairs) if any(key == other for other, _ in pairs[:place]))
+        raise _KeyTwiceError(f"the key {printable(twice)!r} stands there twice")
+    return record
 
 
 def _finite(text: str) -> float:

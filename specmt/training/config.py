@@ -31,6 +31,7 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Language = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 """Files are named by it."""
 _FAIRSEQ_READS = (":", "$")  # parts paths at the first, and puts variables in the place of the second
+_UNKNOWN = "unexpected_keyword_argument"
 _TAKEN_FOR_OTHERS = (bool, int, float, date)  # by YAML, without quotes: `no`, `1e3`, `2026-01-31`
 
 
@@ -279,7 +280,9 @@ def load_config(path: Path, overrides: list[str]) -> Config:
     except ValueError as error:
         raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
-        raise ConfigError(f"{path}: expected sections such as `data:`, found {type(values).__name__}")
+        raise ConfigError(
+            f"{path}: expected sections such as `data:`, found {'nothing' if values is None else type(values).__name__}"
+        )
     for override in overrides:
         _override(values, override)
     try:
@@ -382,9 +385,10 @@ def _no_section(found: object, keys: list[str]) -> str:
 
 
 def _first_mistake(error: ValidationError) -> str:
-    mistake: Mapping[str, Any] = error.errors()[0]
+    # What is misspelt is both unknown and missing.
+    mistake: Mapping[str, Any] = min(error.errors(), key=lambda mistake: mistake["type"] != _UNKNOWN)
     key = ".".join(str(part) for part in mistake["loc"])
-    if mistake["type"] == "unexpected_keyword_argument":
+    if mistake["type"] == _UNKNOWN:
         return f"unknown key {key}"
     if mistake["type"] in {"missing", "missing_argument", "missing_keyword_only_argument"}:
         return f"missing key {key}"
@@ -392,4 +396,5 @@ def _first_mistake(error: ValidationError) -> str:
     advice = ""
     if mistake["type"] == "string_type" and isinstance(found, _TAKEN_FOR_OTHERS):
         advice = '; for YAML this is no text unless it is quoted, as in "no"'
-    return f"{key}: {mistake['msg'][0].lower()}{mistake['msg'][1:]}, found {found!r}{advice}"
+    said = "nothing" if found is None else repr(found)
+    return f"{key}: {mistake['msg'][0].lower()}{mistake['msg'][1:]}, found {said}{advice}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from specmt.exporting import copy_files
 from specmt.fairseq_backend import checkpoints, driver, replicas
 from specmt.files import write_json
 from specmt.loading import load_translator
-from specmt.machine import package_version
+from specmt.machine import cpu_flags, package_version
 from specmt.text.vocabulary import AnyVocabulary
 from specmt.training.config import Config, CorpusConfig, OptimizerConfig, SampleConfig, Samples
 from specmt.training.distillation import Decoding, translate_in_shards
@@ -40,6 +40,10 @@ class Reporter:
 
     announce: Callable[[str], None]
     progress: Callable[[str, int, driver.Progress], None]
+
+
+_BF16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+"""Of a processor that adds up products of bfloat16."""
 
 
 class Pipeline(ABC):
@@ -82,7 +86,9 @@ class Pipeline(ABC):
         if only is not None and only not in names:
             raise UsageError(f"--stage {only}: expected one of {', '.join(names)}")
         check_destination(self.bundle)
-        driver.on_gpu(self.config.runtime)  # refuses one that is not there
+        on_gpu = driver.on_gpu(self.config.runtime)  # refuses one that is not there
+        for notice in self._doubts(on_gpu):
+            self.reporter.announce(notice)
         self.data.check()
         if (pair := self.check_start()) and pair != self.data.languages:
             self.reporter.announce(f"start_from: {self.config.start_from} translates {' to '.join(pair)}")
@@ -91,6 +97,16 @@ class Pipeline(ABC):
                 if only in {None, stage.name}:
                     self._complete(stage, restart)
         return self.bundle if only in {None, "evaluate"} else self.folder(str(only))
+
+    def _doubts(self, on_gpu: bool) -> Iterator[str]:
+        """Settings that can hardly be meant."""
+        config, flags = self.config, cpu_flags()
+        if config.runtime.bf16 and not on_gpu and flags is not None and not flags & _BF16:
+            yield "runtime.bf16: this processor has no bfloat16 arithmetic, and is slower with it"
+        trained = {"verifier": config.verifier, "refinement": config.refinement, "drafter": config.drafter}
+        for name, section in trained.items():
+            if section and section.optimizer.warmup_updates >= section.optimizer.max_updates:
+                yield f"{name}.optimizer: training ends before the learning rate has risen: see warmup_updates"
 
     def _complete(self, stage: Stage, restart: bool) -> None:
         digests = Digests()
