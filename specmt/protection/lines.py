@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from specmt.decoding.hypotheses import ReplayCounts
-from specmt.protection.spans import Element, Number, Parts, Span, source, target
+from specmt.protection.spans import Element, Mark, Number, Parts, Span, source, target
 from specmt.text.sentences import sentences_of
 from specmt.translation import Translation
 
@@ -132,6 +132,13 @@ def _closings(parts: Parts) -> dict[int, int]:
     found = {}
     for place, part in enumerate(parts):
         if not isinstance(part, Span):
+            continue
+        if isinstance(part, Mark):
+            marks = opened.setdefault(f"mark {part.pair}", [])
+            if part.opens:
+                marks.append(place)
+            elif marks:
+                found[marks.pop()] = place
             continue
         opening = _OPENING.fullmatch(part.text) if part.kind == "tag" else None
         if opening:

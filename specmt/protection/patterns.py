@@ -63,6 +63,7 @@ PATTERNS = {
         rf"|{FORMAT}(?:{_CONVERSION}(?!\w)|[sdf](?={_UNIT})))(?:%%)?"
         r"|(?<![\w%])%[A-Z_][A-Z0-9_]*%|(?<![\w%])%\d+(?!\w)|\$[A-Za-z_]\w*"
         rf"|{ENTITY}"
+        r"|(?<![\w`\\])(?P<ticks>`{1,2})(?![\s`])[^`]{1,1000}(?<=\S)(?P=ticks)(?![\w`])"
         r"|(?<![\w.,])\d++(?>(?:[.,]\d++)*)%%|%%"
     ),
     "file": (
@@ -85,7 +86,7 @@ Groups are repeated in `(?>…)`, not by `*+` or `++`: those take in a part of o
 that of Debian 12 (python/cpython#106052).
 """
 TRIGGER = re.compile(
-    rf"[\d\\<@{{%$&#_]|{FRACTION}|{_RAISED_OR_LOWERED}|://|(?i:www)\.|{_DOMAIN}|\.{_EXTENSION}(?!\w)"
+    rf"[\d\\<@{{%$&#_`]|{FRACTION}|{_RAISED_OR_LOWERED}|://|(?i:www)\.|{_DOMAIN}|\.{_EXTENSION}(?!\w)"
     r"|/\.?\w|\(\)|--[a-z]|[a-z][A-Z]"
 )
 """What stands in every span but a term; a line without is told from others fast."""

@@ -107,6 +107,16 @@ class Placeholder(Span):
 
 
 @dataclass(frozen=True)
+class Mark(Span):
+    """One of two that belong together, as a tag and its end do."""
+
+    kind: str = "tag"
+    pair: int = 0
+    """Which both have."""
+    opens: bool = False
+
+
+@dataclass(frozen=True)
 class Element(Span):
     """An opening tag, the closing one, and what is between them, which was translated by itself."""
 
