@@ -85,8 +85,5 @@ PATTERNS = {
 Groups are repeated in `(?>…)`, not by `*+` or `++`: those take in a part of one repetition too many in Python 3.11.2,
 that of Debian 12 (python/cpython#106052).
 """
-TRIGGER = re.compile(
-    rf"[\d\\<@{{%$&#_`]|{FRACTION}|{_RAISED_OR_LOWERED}|://|(?i:www)\.|{_DOMAIN}|\.{_EXTENSION}(?!\w)"
-    r"|/\.?\w|\(\)|--[a-z]|[a-z][A-Z]"
-)
+TRIGGER = re.compile(rf"[\d\\<@{{%$&#_`]|{FRACTION}|{_RAISED_OR_LOWERED}|://|\.[A-Za-z]|/\.?\w|\(\)|--[a-z]|[a-z][A-Z]")
 """What stands in every span but a term; a line without is told from others fast."""

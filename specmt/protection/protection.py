@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from specmt.errors import InputError
-from specmt.protection import money
 from specmt.protection.carriers import Attempt, Carriers
 from specmt.protection.finding import KINDS, SpanFinder
 from specmt.protection.lines import ProtectedLine, rewritten, with_spaces_of
@@ -167,8 +166,11 @@ class Protection:
     def _checked(self, translation: Translation, parts: Parts) -> Translation:
         """Say what of the source's spans is not in the translation, and leave out alternatives that lost more."""
         spans = [part for part in parts if isinstance(part, Span)]
-        if self._into_english and (amounts := money.amounts_in(parts)):
-            translation = rewritten(translation, partial(money.set_right, amounts))
+        if self._into_english and any(isinstance(span, Number) for span in spans):
+            from specmt.protection import money
+
+            if amounts := money.amounts_in(parts):
+                translation = rewritten(translation, partial(money.set_right, amounts))
         if times := [span.time for span in spans if isinstance(span, Number) and span.time]:
             from specmt.protection.clock import set_right
 

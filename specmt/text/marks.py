@@ -25,9 +25,7 @@ _PARENTHESISED = re.compile(rf"\s*{_IN_PARENTHESES}\s+(?=\S)")
 """The letter or number of an item, perhaps behind another number, where it may stand before any sentence."""
 _POINTED = re.compile(r"\s*(?:[IVX]{1,5}\.\s+(?![a-zäöü])|[a-h]\.\s+)(?=\S)(?![^\W\d_]\.)")
 """The same where a line begins: elsewhere it is an abbreviation, as `d. h.` and `I. V.` are anywhere, or an ordinal."""
-_SECTION = re.compile(
-    r"\s*§ ?\d{1,4}[a-z]?\s+(?=[A-ZÄÖÜ][a-zäöüß]{2,}(?: [^.!?]{0,60})?$)(?!Abs|Satz|Nr|Nummer|Ziffer|Buchst)"
-)
+_SECTION = r"\s*§ ?\d{1,4}[a-z]?\s+(?=[A-ZÄÖÜ][a-zäöüß]{2,}(?: [^.!?]{0,60})?$)(?!Abs|Satz|Nr|Nummer|Ziffer|Buchst)"
 """What stands before the heading of a section."""
 _EMOTICON = re.compile(r"(?:[:;]['´]?-?[)(DPpO|*]|xD|XD|\^\^|<3)")
 _EMOTICONS = re.compile(rf"(?:(?<=\s){_EMOTICON.pattern}(?:\s+|$))+")
@@ -41,10 +39,8 @@ _TABS = re.compile(r"\t+")
 """The same in a sentence."""
 _SENTENCE_ENDS = frozenset(".!?")
 _QUOTATION_MARKS = frozenset('„“”»«"')
-_INNER = r"[^„“”»«()\"]*[^\W\d_][^„“”»«()\"]*"
-_COVERED = re.compile(
-    rf"(\s*„)({_INNER})([“”\"]\s*)|(\s*»)({_INNER})(«\s*)|(\s*[“\"])({_INNER})([”\"]\s*)|(\s*\()({_INNER})(\)\s*)"
-)
+_COVERS = {"„": '“”"', "»": "«", "“": "”", '"': '"”', "(": ")"}
+"""What covers a German sentence: a mark, and those that may close it."""
 _QUOTING = re.compile(r"[„“”»«()\"]")
 
 
@@ -96,7 +92,9 @@ def unmarked(sentence: str, begins_line: bool, not_before: str) -> Iterator[str]
     if bullets := (_BULLETS if begins_line else _BETWEEN).match(sentence):
         place = bullets.end()
         yield sentence[:place]
-    patterns = (_PARENTHESISED, _POINTED, _SECTION) if begins_line else (_PARENTHESISED,)
+    patterns = [_PARENTHESISED, *([_POINTED] if begins_line else [])]
+    if begins_line and "§" in sentence:
+        patterns.append(re.compile(_SECTION))
     while enumerator := next(filter(None, (pattern.match(sentence, place) for pattern in patterns)), None):
         if re.match(not_before, sentence[enumerator.end() :]):
             break
@@ -110,8 +108,18 @@ def uncovered(sentence: str) -> Iterator[str]:
 
     Behind such a mark a word has other pieces than behind a blank, and few that models know.
     """
-    covered = None if is_mark(sentence.strip()) else _COVERED.fullmatch(sentence)
-    yield from filter(None, covered.groups()) if covered else [sentence]
+    stripped = sentence.strip()
+    inner = stripped[1:-1]
+    is_covered = (
+        stripped[-1:] in _COVERS.get(stripped[:1], "")
+        and any(map(str.isalpha, inner))
+        and not (_QUOTING.search(inner) or is_mark(stripped))
+    )
+    if not is_covered:
+        yield sentence
+        return
+    begin = sentence.index(stripped) + 1
+    yield from (sentence[:begin], inner, sentence[begin + len(inner) :])
 
 
 def plain(mark: str) -> str:

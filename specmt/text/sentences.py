@@ -72,9 +72,9 @@ BEGINNINGS = (
     r"|Mag|Möchten?|Muss|Müssen|Seid|Sind|Soll(?:en|te[nt]?)?|War(?:en)?|Werden|Wird|Will|Wollen|Würden?)\b"
 )
 """Words that begin a sentence, and follow no ordinal."""
-_DATE_BEFORE = re.compile(r"\S\s+(?:(?i:bis )?(?:am|zum|vom)|ab|bis|seit)\s+(?:[1-9]|[12]\d|3[01])\.\s*$")
+_DATE_BEFORE = r"\S\s+(?:(?i:bis )?(?:am|zum|vom)|ab|bis|seit)\s+(?:[1-9]|[12]\d|3[01])\.\s*$"
 """A day of the month, or an ordinal, within a sentence that has begun."""
-_SECOND_WORD = re.compile(
+_SECOND_WORD = (
     r"\w+\s(?:Sie|du|ihr|wir|ich|er|es|man|sie|bin|bist|ist|sind|seid|war|waren|wird|werden|wurden?|hat|haben|hatten?|kann"
     r"|können|könnten?|muss|müssen|mussten?|darf|dürfen|soll|sollen|sollten?|will|wollen|wollten?|möchten?|gibt|gab|geht"
     r"|gehen|ging|gingen|kommt|kommen|kam|kamen|liegt|liegen|steht|stehen|findet|finden|bleibt|bleiben|beginnt|beginnen"
@@ -240,6 +240,6 @@ def _goes_on(tail: str, following: str) -> bool:
 
 def _is_counted(tail: str, before: str | None, front: str) -> bool:
     """Whether a number, which ends `tail` behind a word, counts what follows; else it is the day of a month."""
-    if _DATE_BEFORE.search(tail) and _SECOND_WORD.match(front):
+    if re.search(_DATE_BEFORE, tail) and re.match(_SECOND_WORD, front):
         return False
     return before is not None and re.fullmatch(_BEFORE_ORDINALS, before) is not None
