@@ -11,7 +11,7 @@ from specmt.decoding.hypotheses import Hypothesis, Iteration, ReplayCounts, Requ
 from specmt.streams.inputs import InputLine
 from specmt.text.capitals import with_capitals_of, without_capital
 from specmt.text.characters import has_letter, printable
-from specmt.text.currencies import signs_of
+from specmt.text.currencies import pounds, signs_of
 from specmt.text.guards import LineWarning, without_repeats
 from specmt.text.marks import is_mark, is_single_letter, plain
 from specmt.text.punctuation import begun, bracketed, goes_on_behind, punctuated
@@ -109,6 +109,8 @@ def _rendered(
     if unknown > len(symbols):
         symbols = _with_currencies(symbols, kept, segment, vocabulary)
     text = vocabulary.decode_with(kept, symbols) if unknown else vocabulary.decode(kept)
+    if "£" in symbols:
+        text = pounds(segment.text, text)
     text = with_capitals_of(segment, text)
     if guarded:
         text = begun(bracketed(punctuated(text, segment.text), segment.text), segment.text)

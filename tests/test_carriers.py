@@ -21,7 +21,7 @@ def english(text: str) -> str:
     ("line", "sent", "expected"),
     [
         ("Er kam am 24.12.2022.", "Er kam am Dienstag.", "Er kam on 24.12.2022."),
-        ("Montags, am 1.2.23", "Montags, am Mittwoch", "Montags, on 1.2.23"),
+        ("Montags, dann am 1.2.23", "Montags, dann am Mittwoch", "Montags, dann on 1.2.23"),
     ],
 )
 def test_weekdays_carry_dates_into_english(line: str, sent: str, expected: str) -> None:

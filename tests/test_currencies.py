@@ -34,12 +34,24 @@ def said(vocabulary: Vocabulary, source: str, translation: str) -> Part:
     [
         ("Das kostet 50 Dollar.", "That costs $50."),
         ("3,5 Milliarden US-Dollar", "$3,5 billion"),
-        ("20 Dollar oder 15 Pfund", "$20 or £15"),
         ("15 kanadische Dollar", "15 Canadian $"),
     ],
 )
 def test_a_currency_that_is_named_has_its_sign(vocabulary: Vocabulary, source: str, expected: str) -> None:
     (rendered,) = said(vocabulary, source, expected).renderings
+    assert (rendered.text, rendered.warnings) == (expected, ())
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "expected"),
+    [
+        ("20 Dollar oder 15 Pfund", "$20 or £15", "$20 or 15 pounds"),
+        ("Es wiegt 7 Pfund.", "It weighs £7.", "It weighs 7 pounds."),
+        ("2,5 Millionen Pfund", "£2.5 million", "2.5 million pounds"),
+    ],
+)
+def test_pounds_may_be_a_weight(vocabulary: Vocabulary, source: str, translation: str, expected: str) -> None:
+    (rendered,) = said(vocabulary, source, translation).renderings
     assert (rendered.text, rendered.warnings) == (expected, ())
 
 
@@ -61,9 +73,9 @@ def test_what_no_name_explains_is_left_out(vocabulary: Vocabulary, source: str, 
 @pytest.mark.parametrize(
     ("source", "translation", "signs"),
     [
-        ("US-Dollar, Pfund und Yen", "", ["$", "£", "¥"]),
+        ("5 US-Dollar, 6 Pfund und ½ Million Yen", "", ["$", "£", "¥"]),
         ("5 DOLLAR", "5", ["$"]),
-        ("Dollarkurs, Pfundstück", "", []),
+        ("Dollar, der Dollarkurs, 3 Pfundstücke, 150 je Dollar, 3 zum Dollar", "", []),
         ("20 Dollar und 3 Pfund", "20 dollars and 3", ["£"]),
     ],
 )

@@ -32,6 +32,9 @@ _WEEKDAYS = (
     ("Freitag", "Friday"),
 )
 """Carriers of dates from German into English, and how they come out: prepositions are those of dates."""
+_DATE_BEHIND = re.compile(r"\b(?:ab|am|bis|de[mnr]|seit|und|vo[mn]|zum)\s+$", re.IGNORECASE)
+_FEWEST_WORDS = 4
+"""Where weekdays carry dates: in what reads like a sentence, where a weekday may stand."""
 _BY_NUMBERS = 2
 """Attempts in which placeholders that stand for numbers have carriers that are numbers."""
 
@@ -113,11 +116,16 @@ class Carriers:
 
     def __init__(self, vocabulary: AnyVocabulary, of_dates: bool = False) -> None:
         """`of_dates`: whether weekdays carry dates, from German into English."""
-        weekdays = _WEEKDAYS if of_dates else ()
-        self._names, self._numbers, self._years, self._dates = (
-            [Carrier(*pair) for pair in pairs if not any(UNK_ID in vocabulary.encode(word) for word in pair)]
-            for pairs in (*(zip(words, words, strict=True) for words in (CARRIER_NAMES, NUMBERS, YEARS)), weekdays)
-        )
+        words = {
+            "names": zip(CARRIER_NAMES, CARRIER_NAMES, strict=True),
+            "numbers": zip(NUMBERS, NUMBERS, strict=True),
+            "years": zip(YEARS, YEARS, strict=True),
+            "dates": _WEEKDAYS if of_dates else (),
+        }
+        self._carriers = {
+            kind: [Carrier(*pair) for pair in pairs if not any(UNK_ID in vocabulary.encode(word) for word in pair)]
+            for kind, pairs in words.items()
+        }
 
     def attempt(self, line: ProtectedLine, number: int) -> Attempt | None:
         """Attempt `number`, from 0: the line with carriers in place of what needs them.
@@ -127,9 +135,7 @@ class Carriers:
         """
         if any(span.kind == "tag" for span in line.spans) or not any(Piece.of(part).core for part in line.texts):
             return None  # a tag without its pair parts the text; and where there is none, nothing is to be translated
-        names, numbers, years, dates = (
-            self._free(line, carriers, number) for carriers in (self._names, self._numbers, self._years, self._dates)
-        )
+        free = {kind: self._free(line, carriers, number) for kind, carriers in self._carriers.items()}
         texts, carried = [], {}
         for part in line.parts:
             if isinstance(part, str) or line.stays(part):
@@ -138,14 +144,8 @@ class Carriers:
             if number == 0 and isinstance(part, Element) and part.translated:
                 sent, said = part.content, part.translated
             else:
-                if isinstance(part, Number) and _DATE.fullmatch(part.text):
-                    pools = [dates, numbers, years]
-                elif isinstance(part, Number):
-                    pools = [years, numbers] if _FOUR_DIGITS.fullmatch(part.text) else [numbers, years]
-                else:
-                    is_count = isinstance(part, Placeholder) and part.is_count
-                    pools = [numbers, names] if is_count and number < _BY_NUMBERS else [names]
-                sent, said = next((free.pop(0) for free in pools if free), ("", ""))
+                pools = [free[kind] for kind in _kinds(part, line, "".join(texts[-1:]), number)]
+                sent, said = next((pool.pop(0) for pool in pools if pool), ("", ""))
             if not said or said in carried:
                 return None
             texts.append(sent)
@@ -160,3 +160,17 @@ class Carriers:
         needed = sum(not line.stays(span) for span in line.spans)
         first = attempt * min(needed, 2) % len(free) if free else 0
         return free[first:] + free[:first]
+
+
+def _kinds(span: Span, line: ProtectedLine, before: str, attempt: int) -> Sequence[str]:
+    """What may carry a span, the best first, given the text before it."""
+    if isinstance(span, Placeholder) and span.is_count and attempt < _BY_NUMBERS:
+        return "numbers", "names"
+    if not isinstance(span, Number):
+        return ("names",)
+    if _FOUR_DIGITS.fullmatch(span.text):
+        return "years", "numbers"
+    is_sentence = len(line.text.split(maxsplit=_FEWEST_WORDS)) >= _FEWEST_WORDS
+    if is_sentence and _DATE.fullmatch(span.text) and _DATE_BEHIND.search(before):
+        return "dates", "numbers", "years"
+    return "numbers", "years"

@@ -18,27 +18,40 @@ _WEEKDAYS = {
     "So": "Sonntag",
 }
 _DAY = rf"(?:{'|'.join(_WEEKDAYS)})\b\.?"
-_MONTH = r"(?:\d|Jan|Feb|Mär|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez)"
+_MONTH = r"(?:(?:0?[1-9]|1[0-2])\.|Jan|Feb|Mär|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez)"
 _BETWEEN = r"\s?[-–—/,+&]\s?|\s(?:bis|und|u\.|oder)\s"
 _DAYS = re.compile(rf"(?<![\w.-]){_DAY}(?:(?:{_BETWEEN}){_DAY})+(?![\w-])")
 """Several: `Mo.-Fr.`, `Mo, Di und Do`."""
-_DAY_OF_DATE = re.compile(rf"(?<![\w.-])({_DAY})(?=,?\s+(?:(?:den|der|dem)\s+)?\d{{1,2}}\.\s?{_MONTH})")
+_DAY_OF_DATE = re.compile(rf"(?<![\w.-])(?!Fr\.\s+\d)({_DAY})(?=,?\s+(?:(?:den|der|dem)\s+)?\d{{1,2}}\.\s?{_MONTH})")
+"""`Fr. 2.10` is a price in Switzerland."""
+_TIME = r"\d{1,2}(?:[.:]\d\d)?"
+_UNTIL = rf"\s?(?:[-–]|bis)\s?{_TIME}"
+_LEAD = r":?\s+(?:(?:um|von|ab|bis)\s+)?"
 _DAY_WITH_TIME = re.compile(
-    rf"(?<![\w.-])(?!So um\b)({_DAY})(?=:?\s+(?:(?:um|von|ab|bis)\s+)?"
-    r"\d{1,2}(?:[.:]\d\d)?\s?(?:[Uu]hr\b|h\b|[-–]\s?\d|bis \d))"
+    rf"(?<![\w.-])(?!So um\b)({_DAY})(?={_LEAD}{_TIME}(?:{_UNTIL})?\s?[Uu]hr\b)"
+    rf"|(?<![\w.-])((?:Mo|Di|Mi|Do|Sa)\b\.?|Fr\b(?!\.))(?={_LEAD}{_TIME}(?:\s?h\b|{_UNTIL}))"
 )
+"""`So 7-8 Leute` are about so many."""
 _DAY_BEHIND = re.compile(
-    r"(?<![\w-])((?i:am|jeden|bis|ab|nächsten|letzten|kommenden|diesen|vom)\s)((?:Mo|Di|Mi|Do|Fr|Sa|So)\.)"
+    r"(?<![\w-])((?i:am|jeden|bis|ab|nächsten|letzten|kommenden|diesen|vom)\s)"
+    r"((?:Mo|Di|Mi|Do|Fr(?!\.\s+[\dA-ZÄÖÜ])|Sa|So)\.)"
 )
+"""`Fr. Schmidt` is a woman."""
 _JOINTS = {"-": " bis ", "–": " bis ", "—": " bis ", "/": " und ", "+": " und ", "&": " und ", "u.": " und "}
+_COMMA = re.compile(r" und (?=.* und )")
+"""What parts the first of more than two."""
 
 _TIMES = ["null", "ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn", "elf", "zwölf"]
 _EACH = (
     r"(?:täglich|tgl\.|wöchentlich|monatlich|jährlich|(?:am|pro|jeden) Tag|(?:im|pro) (?:Monat|Jahr)"
     r"|(?:in der|pro|die) (?:Woche|Stunde|Minute))"
 )
+_DONE = (
+    r"(?:an|aus|nach)?(?:ge\w+(?:t|en)|versucht|bestellt|bezahlt|probiert|dort|hier|da|hintereinander|nacheinander)\b"
+)
+"""What stands behind how often something was done; elsewhere `2x` may be a number of things, or in an equation."""
 _HOW_OFTEN = re.compile(
-    rf"(?<![\w.,:/x-])(1[0-2]|[1-9])(?:(?:\s?[x×]|-mal|\s[Mm]al)(?=\s{_EACH}(?!\w))|x(?=\s[a-zäöü]))(?!\w)"
+    rf"(?<![\w.,:/x-])(1[0-2]|[1-9])(?:(?:\s?[x×]|-mal|\s[Mm]al)(?=\s{_EACH}(?!\w))|x(?=\s{_DONE}))(?!\w)"
 )
 _DAILY = re.compile(r"(?<=mal )tgl\.")
 _NO_CENTS = re.compile(r"(?<=\d)[,.][-–—]+(?=\s?(?:€|EUR\b|[Ee]uros?\b|CHF\b|Fr\.))")
@@ -47,26 +60,26 @@ _LETTERS = {
     "i.H.v.": "in Höhe von",
     "m.E.": "meiner Meinung nach",
     "m.M.n.": "meiner Meinung nach",
-    "n.Chr.": "nach Christus",
+    "n.Chr.": "AD",
     "u.U.": "möglicherweise",
     "z.T.": "zum Teil",
 }
-_FOR_WORDS = re.compile(
-    rf"(?<![\w.])(?:{'|'.join('[.] ?'.join(one[:-1].split('.')) for one in _LETTERS)})\.(?!\w)",
-    re.IGNORECASE,
-)
+_LETTERS_APART = "|".join("[.] ?".join(letters[:-1].split(".")) for letters in _LETTERS)
+_INITIAL = "(?:I[.] ?d|I[.] ?H|M[.] ?E|M[.] ?M|U[.] ?U|Z[.] ?T)"
+_FOR_WORDS = re.compile(rf"(?<![\w.])(?:{_LETTERS_APART}|(?={_INITIAL})(?i:{_LETTERS_APART})(?=\.\s[a-zäöü]))\.(?!\w)")
+"""With a capital, what a name follows may be initials."""
 _BY_LETTERS = {letters.lower(): words for letters, words in _LETTERS.items()}
-_EXAMPLE = re.compile(r"(?<=\()z\. ?B\.(?=\s)")
-"""Behind a parenthesis; elsewhere models know it."""
+_EXAMPLE = re.compile(r"(?<=\()z\. ?B\.(?=\s(?!\S*\d))")
+"""Behind a parenthesis, before words; elsewhere models know it."""
 
 
 def spelt_out(text: str) -> str:
     """A German text with its shorthand spelt out; other text as it is."""
     text = _NO_CENTS.sub("", text)
     text = _DAILY.sub("täglich", _HOW_OFTEN.sub(lambda match: f"{_TIMES[int(match[1])]}mal", text))
-    text = _DAYS.sub(lambda match: _several(match[0]) + _end(match), text)
+    text = _DAYS.sub(_several, text)
     text = _DAY_OF_DATE.sub(lambda match: _named(match[1]), text)
-    text = _DAY_WITH_TIME.sub(lambda match: _named(match[1]), text)
+    text = _DAY_WITH_TIME.sub(lambda match: _named(match[0]), text)
     text = _DAY_BEHIND.sub(lambda match: match[1] + _named(match[2]) + _end(match), text)
     text = _EXAMPLE.sub("zum Beispiel", text)
     return _FOR_WORDS.sub(lambda match: _words(match[0]) + _end(match), text)
@@ -76,12 +89,13 @@ def _named(day: str) -> str:
     return _WEEKDAYS[day.rstrip(".")]
 
 
-def _several(days: str) -> str:
+def _several(match: re.Match[str]) -> str:
     """`Montag bis Freitag` for `Mo.-Fr.`, `Montag, Dienstag und Donnerstag` for `Mo, Di u. Do`."""
-    parts = re.split(rf"({_BETWEEN})", days)
-    return "".join(
-        _named(part) if place % 2 == 0 else _JOINTS.get(part.strip(), part) for place, part in enumerate(parts)
-    )
+    parts = re.split(rf"({_BETWEEN})", match[0])
+    if len({_named(day) for day in parts[::2]}) < len(parts[::2]):
+        return match[0]  # `So & So`
+    named = (_named(part) if place % 2 == 0 else _JOINTS.get(part.strip(), part) for place, part in enumerate(parts))
+    return _COMMA.sub(", ", "".join(named)) + _end(match)
 
 
 def _words(letters: str) -> str:

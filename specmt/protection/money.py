@@ -18,14 +18,17 @@ _NAMES = rf"(?i:{'|'.join(map(re.escape, sorted(_SIGNS, key=len, reverse=True)))
 _SIGN_BEFORE = re.compile(rf"(?<![^\W_])(?P<sign>[€$£]|EUR|USD|GBP){_BLANK}(?P<minus>[-−–]?)$")
 _TIMES = r"(?:[ \u00a0](?:Tsd\.|Mio\.?|Mrd\.?|[Tt]ausend|Million(?:en)?|Milliarden?|thousand|[mb]illions?|trillions?))?"
 _SIGN_BEHIND = re.compile(rf"{_TIMES}(?:{_BLANK}|-)(?:US-)?(?P<sign>{_NAMES})(?![^\W_])")
+_AT_NUMBERS = frozenset("€$£%")
 _UNCLEAR = re.compile(
     r"[ \u00a0]?[kKT](?:€|EUR\b)"
     r"|[ \u00a0-](?:\w+e[rn]?[ \u00a0])?"
     r"(?:Pfund|Dollar|Yen|Franken|CHF|S?Fr\.|Kronen|Rubel|Lira|Yuan|Rupien|Pesos?|Cent)"
 )
 """What stands behind an amount that may have its sign elsewhere, or one that is not known; a pound may be a weight."""
-_ONE_OF_SEVERAL = re.compile(rf"{_BLANK}(?:[-–+/x,]|bis|und|oder|mal){_BLANK}(?:[-−–]|EUR|€)?{_BLANK}")
+_ONE_OF_SEVERAL = re.compile(rf"{_BLANK}(?:[-–+/]|bis|und|oder){_BLANK}(?:[-−–]|EUR|€)?{_BLANK}")
 """What stands between two numbers of which the first may be an amount where the second is one."""
+_ONE_OF_MORE = re.compile(rf",{_BLANK}")
+"""The same where the second may be one."""
 
 
 def amounts_in(parts: Parts) -> dict[str, str]:
@@ -38,14 +41,18 @@ def amounts_in(parts: Parts) -> dict[str, str]:
             before, behind = texts[place - 1], texts[place + 1]
             if named := _SIGN_BEFORE.search(before) or _SIGN_BEHIND.match(behind):
                 following = _SIGNS[named["sign"].lower()]
-            elif _UNCLEAR.match(behind) or (following != "" and _ONE_OF_SEVERAL.fullmatch(behind)):
-                following = None
             else:
-                following = ""
+                following = None if _may_be_one(behind, following) else ""
             if numeral := _NUMERAL.match(part.target):
                 found.setdefault(numeral[0], set()).add(following)
     signs = {number: ways.pop() for number, ways in found.items() if len(ways) == 1}
     return {number: sign for number, sign in signs.items() if sign is not None}
+
+
+def _may_be_one(behind: str, following: str | None) -> bool:
+    """Whether a number without a sign may be an amount, given what is known of the next one."""
+    joins = following != "" and _ONE_OF_SEVERAL.fullmatch(behind)
+    return bool(_UNCLEAR.match(behind) or joins or (following is None and _ONE_OF_MORE.fullmatch(behind)))
 
 
 def set_right(amounts: Mapping[str, str], text: str) -> str:
@@ -57,7 +64,7 @@ def set_right(amounts: Mapping[str, str], text: str) -> str:
         wanted = amounts.get(match[0])
         if wanted is not None and before and _SIGNS[before["sign"].lower()] != wanted:
             gap = gap[: before.start()] + wanted + before["minus"]
-        elif wanted and not before and not behind:
+        elif wanted and not (before or behind or text[end : end + 1] in _AT_NUMBERS):
             gap += wanted
         made += [gap, match[0]]
     return "".join([*made, text[end:]])

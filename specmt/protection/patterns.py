@@ -26,7 +26,7 @@ _EXTENSION = (
 )
 _NAME = r"\.?\w(?>(?:[\w.+@%~-]*[\w+@%~-])?)"
 """Of a file or folder."""
-_COUNTED_IN = r"[cdkm]?m[\u00b2\u00b3]|[kMGT]?Hz|Nm|bar"
+_COUNTED_IN = r"[cdkm]?m[\u00b2\u00b3]|[kMGT]?Hz|Nm"
 """Units that models do not keep."""
 _CODES = (
     r"#[0-9A-Fa-f]{6}",  # a colour
@@ -36,11 +36,15 @@ _CODES = (
     r"(?=[A-Za-z\d]{6})(?=\d*[A-Za-z]+\d+[A-Za-z])(?=[A-Za-z]*\d[A-Za-z]*\d)[A-Za-z\d]+",
     r"[vV]\d++(?>(?:\.\d++)+)(?:-[\w.]*\w)?|\d+\.\d+\.\d+-[A-Za-z][\w.]*",  # a version
     rf"[A-Za-z]{{1,3}}{_RAISED_OR_LOWERED}+[A-Za-z\d]{{0,4}}",  # `a²`, `H₂O`
-    r"(?!eMails?\b)[a-z]{1,12}[A-Z][A-Za-z\d]+",  # `iPhone`, `getName`
+    r"(?!eMails?\b)(?:[a-z]|mac|get|set|is|has|on|to)[A-Z][A-Za-z\d]+",  # `iPhone`, `getName`
+    r"(?!\w*In(?:nen)?\b)[a-z]+(?:[A-Z][a-z\d]+){2,}",  # `aLongName`
     r"[A-Za-z]\w*\(\)",
-    r"[A-Za-z](?!\w*_(?:innen|in|n|r)\b)[^\W_]*_\w*[^\W_]",  # `a_name`, not `Schüler_innen`
+    r"[A-Za-z](?!\w*_(?:innen\w*|in|[emnrs]|das|der|die)\b)[^\W_]*_\w*[^\W_]",  # `a_name`, not `Schüler_innen`
 )
-_OPTION = r"(?<!\S)--(?!(?:aber|also|auch|das|der|die|oder|so|und|wie)\b)[a-z]+(?>(?:-[a-z]+)*)(?=[\s=,.;:)]|$)"
+_OPTION = (
+    r"(?<!\S)--(?!(?:aber|also|auch|d[aei][rs]|dann|die|ein|er|es|ich|mit|nicht|nur|oder|ohne|sie|so|und|wenn|wie|wir)\b)"
+    r"[a-z]+(?>(?:-[a-z]+)*)(?=[\s=,.;:)]|$)"
+)
 """Of a command; not a dash to which a word was written."""
 _UNIT = r"x%|(?:(?:[KMGT]i?)?B|px|[kcm]?m|m?s|h)\b"
 """What may stand right behind `%s`, `%d` or `%f`; before another letter, that is no placeholder (`50 %ige`)."""
@@ -69,7 +73,7 @@ PATTERNS = {
     "file": (
         r"(?<![\w/\\.~+-])(?:"
         rf"(?:[A-Za-z]:\\|\\\\(?=\w)|~/|\.{{1,2}}[/\\](?=\w))(?>(?:{_NAME}[/\\])*(?:{_NAME})?)"
-        rf"|(?>(?:/{_NAME}){{2,}})/?"
+        rf"|(?!(?:/[A-ZÄÖÜ][a-zäöüß]+)+(?![\w./]))(?>(?:/{_NAME}){{2,}})/?"  # not `/Vater/Kind`
         rf"|[.\w](?>[\w.+~/\\-]*?\.{_EXTENSION}(?!\w|\.\w|-\w)))"
     ),
     "code": rf"(?<![\w#&])(?:{'|'.join(_CODES)})(?!\w)|{_OPTION}",

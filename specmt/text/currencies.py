@@ -8,14 +8,26 @@ from __future__ import annotations
 
 import re
 
-_NAMED = re.compile(r"(?<![^\W_])(?:dollar|pfund|yen)(?![^\W_])", re.IGNORECASE)
+_NAMED = re.compile(
+    r"[\d½¼¾]\S*(?:[ \u00a0](?!(?:auf|für|gegen|je|pro|zu[mr]?)\b)\w+){0,2}[ \u00a0-](?:US-)?(dollar|pfund|yen)(?![^\W_])",
+    re.IGNORECASE,
+)
+"""A name behind a number, perhaps with other words between."""
 _SIGNS = {"dollar": "$", "pfund": "£", "yen": "¥"}
 _SAID = {"$": "dollar", "£": "pound", "¥": "yen"}
 """What stands in an English translation that has the word."""
 
 
+_POUNDS = re.compile(r"£[ \u00a0]?(\d+(?:[.,]\d+)*(?:[ \u00a0](?:thousand|[mb]illion))?)")
+
+
 def signs_of(source: str, translation: str) -> list[str]:
     """The signs of currencies that a German source names, in order, but for those that an English translation names."""
     said = translation.casefold()
-    signs = [_SIGNS[name[0].casefold()] for name in _NAMED.finditer(source)]
+    signs = [_SIGNS[name[1].casefold()] for name in _NAMED.finditer(source)]
     return [sign for sign in signs if _SAID[sign] not in said]
+
+
+def pounds(source: str, translation: str) -> str:
+    """An English translation with `7 pounds` for `£7` where the source has the word, which may be a weight."""
+    return translation if "£" in source else _POUNDS.sub(r"\1 pounds", translation)

@@ -19,17 +19,18 @@ _BULLETS = _before_words(rf"(?:[{_DASHES}*>+#|]+|(?:^|(?<=[-*+]\s))\[[ xX]?\])")
 """What a line begins with that is no word."""
 _BETWEEN = re.compile(rf"{_before_words(rf'[{_DASHES}]+').pattern}(?![„“\"»«‚'])")
 """What a sentence within a line begins with; between what is quoted, models put dashes where English has them."""
-_IN_PARENTHESES = r"(?:\d{1,3}[.)]\s+)?\(?(?:\d{1,3}|[A-Za-z]|([a-z])\1|[ivx]{1,5}|[IVX]{1,5})\)"
+_IN_PARENTHESES = r"(?:\d{1,3}[.)]\s+)?\(?(?:[A-Za-z]|([a-z])\1|[ivx]{1,5}|[IVX]{1,5})\)"
 _ENUMERATOR = re.compile(rf"{_IN_PARENTHESES}|(?:[IVX]{{1,5}}|[a-h])\.")
 _PARENTHESISED = re.compile(rf"\s*{_IN_PARENTHESES}\s+(?=\S)")
-"""The letter or number of an item, perhaps behind another number, where it may stand before any sentence."""
+"""The letter or Roman number of an item, perhaps behind another number, where it may stand before any sentence."""
+_NUMBERED = re.compile(r"\s*\(?\d{1,3}\)\s+(?=[A-ZÄÖÜ„“\"])")
+"""The number of an item, behind the end of a sentence."""
 _POINTED = re.compile(r"\s*(?:[IVX]{1,5}\.\s+(?![a-zäöü])|[a-h]\.\s+)(?=\S)(?![^\W\d_]\.)")
 """The same where a line begins: elsewhere it is an abbreviation, as `d. h.` and `I. V.` are anywhere, or an ordinal."""
-_SECTION = r"\s*§ ?\d{1,4}[a-z]?\s+(?=[A-ZÄÖÜ][a-zäöüß]{2,}(?: [^.!?]{0,60})?$)(?!Abs|Satz|Nr|Nummer|Ziffer|Buchst)"
-"""What stands before the heading of a section."""
-_EMOTICON = re.compile(r"(?:[:;]['´]?-?[)(DPpO|*]|xD|XD|\^\^|<3)")
-_EMOTICONS = re.compile(rf"(?:(?<=\s){_EMOTICON.pattern}(?:\s+|$))+")
-"""Those behind words, with the blanks behind each."""
+_FACE = r"[:;]['´]?-?[)(DPpO|*]"
+_EMOTICON = re.compile(rf"{_FACE}|xD|XD|\^\^|<3")
+_EMOTICONS = re.compile(rf"(?:(?<=\s)(?:{_FACE}(?:\s+|$)|(?:xD|XD|\^\^|<3)\s*$))+")
+"""Those behind words, with the blanks behind each; at a text's end also such as may be something else."""
 _CELL_END = r"\t+|(?<=\s)\|+(?:\s+|$)"
 _SEPARATOR = re.compile(rf"{_CELL_END}|(?<=[^\W\d_][^\W\d_]\s)[>→·]\s+(?=[^\W\d_]{{2}})")
 """What parts the cells of a table, or the items of a menu; between numbers and single letters it is a sign."""
@@ -38,6 +39,7 @@ _HELD_SEPARATOR = re.compile(_CELL_END)
 _TABS = re.compile(r"\t+")
 """The same in a sentence."""
 _SENTENCE_ENDS = frozenset(".!?")
+_ITEM_ENDS = frozenset(".!?:;")
 _QUOTATION_MARKS = frozenset('„“”»«"')
 _COVERS = {"„": '“”"', "»": "«", "“": "”", '"': '"”', "(": ")"}
 """What covers a German sentence: a mark, and those that may close it."""
@@ -81,20 +83,22 @@ def is_single_letter(text: str) -> bool:
     return len(text) == 1 and text.isascii() and text.isalpha()
 
 
-def unmarked(sentence: str, begins_line: bool, not_before: str) -> Iterator[str]:
+def unmarked(sentence: str, before: str, not_before: str) -> Iterator[str]:
     """What a sentence begins with that is no part of it, each by itself, and the sentence.
 
     Args:
-        begins_line: whether nothing stands before it.
+        before: the sentence before it in its line; empty: it is the first.
         not_before: what an item with a number such as `I.` does not begin with.
     """
     place = 0
-    if bullets := (_BULLETS if begins_line else _BETWEEN).match(sentence):
+    if bullets := (_BETWEEN if before else _BULLETS).match(sentence):
         place = bullets.end()
         yield sentence[:place]
-    patterns = [_PARENTHESISED, *([_POINTED] if begins_line else [])]
-    if begins_line and "§" in sentence:
-        patterns.append(re.compile(_SECTION))
+    patterns = [_PARENTHESISED]
+    if not before or before.rstrip()[-1:] in _ITEM_ENDS:
+        patterns.append(_NUMBERED)
+    if not before:
+        patterns.append(_POINTED)
     while enumerator := next(filter(None, (pattern.match(sentence, place) for pattern in patterns)), None):
         if re.match(not_before, sentence[enumerator.end() :]):
             break
@@ -110,16 +114,18 @@ def uncovered(sentence: str) -> Iterator[str]:
     """
     stripped = sentence.strip()
     inner = stripped[1:-1]
-    is_covered = (
-        stripped[-1:] in _COVERS.get(stripped[:1], "")
-        and any(map(str.isalpha, inner))
-        and not (_QUOTING.search(inner) or is_mark(stripped))
-    )
-    if not is_covered:
+    if stripped[-1:] in _COVERS.get(stripped[:1], "") and _stands_alone(inner, stripped):
+        begin = sentence.index(stripped) + 1
+        yield from (sentence[:begin], inner, sentence[begin + len(inner) :])
+    else:
         yield sentence
-        return
-    begin = sentence.index(stripped) + 1
-    yield from (sentence[:begin], inner, sentence[begin + len(inner) :])
+
+
+def _stands_alone(inner: str, covered: str) -> bool:
+    """Whether a text is translated better without what covers it; notes in parentheses often are shorthand."""
+    if not any(map(str.isalpha, inner)) or _QUOTING.search(inner) or is_mark(covered):
+        return False
+    return covered[0] != "(" or not re.search(r"\d|^\w+\.", inner)
 
 
 def plain(mark: str) -> str:

@@ -12,6 +12,9 @@ _MARK_BEHIND_DOTS = re.compile(r"(?:\.{3}|…)([?!]+)$")
 _SENTENCE_ENDS = frozenset(".!?:")
 _BEGUN = re.compile(r"[A-ZÄÖÜ][a-zäöüß]")
 _LABELLED = re.compile(r"[^\W\d_][^:.!?]{0,40}:\s")
+_SECTION = re.compile(r"§ ?\d{1,4}[a-z]?\s+(?!Abs|Buchst|Nr|Nummer|Satz|Ziff)[A-ZÄÖÜ][a-zäöüß]{2,}(?: [^.!?]{0,60})?$")
+_SECTION_SMALL = re.compile(r"(§ ?\d{1,4}[a-z]?\s+)[a-z]")
+"""The number and heading of a section."""
 _NAME = re.compile(r"[a-z]+[A-Z\d]")
 """What begins with a small letter anywhere: `iPhone`."""
 _LONGEST_END = 10
@@ -38,6 +41,8 @@ def punctuated(text: str, source: str) -> str:
 
 def begun(text: str, source: str) -> str:
     """A translation with a capital where its source, a sentence or a label such as `Name: Anna`, begins with one."""
+    if _SECTION.match(source) and (heading := _SECTION_SMALL.match(text)):
+        return heading[1] + text[heading.end(1)].upper() + text[heading.end(1) + 1 :]
     if not text[:1].islower() or not _BEGUN.match(source):
         return text
     is_whole = source.rstrip()[-1] in _SENTENCE_ENDS or _LABELLED.match(source)

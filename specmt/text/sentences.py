@@ -75,7 +75,10 @@ BEGINNINGS = (
 _DATE_BEFORE = r"\S\s+(?:(?i:bis )?(?:am|zum|vom)|ab|bis|seit)\s+(?:[1-9]|[12]\d|3[01])\.\s*$"
 """A day of the month, or an ordinal, within a sentence that has begun."""
 _SECOND_WORD = (
-    r"\w+\s(?:Sie|du|ihr|wir|ich|er|es|man|sie|bin|bist|ist|sind|seid|war|waren|wird|werden|wurden?|hat|haben|hatten?|kann"
+    r"(?:Herr|Frau|Dr\.|Prof\.) [A-ZÄÖÜ]"
+    r"|\w+\s(?!be|er|ge|ver|zer|(?:bereit|dort|erst|fast|fort|gut|jetzt|laut|meist|mit|nicht|oft|seit|selbst|sofort|sonst"
+    r"|statt|überhaupt|weit|zuletzt)\b)[a-zäöüß]{3,}t\b"
+    r"|\w+\s(?:Sie|du|ihr|wir|ich|er|es|man|sie|bin|bist|ist|sind|seid|war|waren|wird|werden|wurden?|hat|haben|hatten?|kann"
     r"|können|könnten?|muss|müssen|mussten?|darf|dürfen|soll|sollen|sollten?|will|wollen|wollten?|möchten?|gibt|gab|geht"
     r"|gehen|ging|gingen|kommt|kommen|kam|kamen|liegt|liegen|steht|stehen|findet|finden|bleibt|bleiben|beginnt|beginnen"
     r"|endet|enden|gilt|gelten|bringt|bringen|macht|machen|lässt|lassen|fährt|fahren|hält|halten|braucht|brauchen|folgt"
@@ -114,7 +117,7 @@ def sentences_of(language: str, text: str) -> list[str]:
     if language == "de":
         opened = [part for sentence in _uncapitalised(text, found) for part in _opened(sentence)]
         found = list(_joined(_numbered(opened)))
-    parts = [part for place, sentence in enumerate(found) for part in unmarked(sentence, place == 0, _COUNTED)]
+    parts = [part for before, sentence in pairwise(["", *found]) for part in unmarked(sentence, before, _COUNTED)]
     return [within for part in parts for within in uncovered(part)] if language == "de" else parts
 
 

@@ -21,6 +21,7 @@ _FILLER = "[UNUSED"
 _NORMALISATION = "nmt_nfkc"
 """SentencePiece's name of what it does to a text first."""
 _WORD = "▁"
+_BLANKS_LEFT = re.compile(" {2,}")
 """How pieces write a blank."""
 _UNKNOWN = -50.0
 """Log-probability of what no piece has, nats: below all pieces."""
@@ -159,7 +160,7 @@ class Vocabulary:
                 text += symbol.lstrip(" ") if text.endswith(" ") else symbol
             elif id_ > MASK_ID:
                 text += self.piece(id_).replace(_WORD, " ")
-        return text.strip(" ")
+        return _BLANKS_LEFT.sub(" ", text.strip(" "))
 
     def has_word(self, ids: Sequence[int]) -> bool:
         """Whether a piece that is known has a letter: else there is nothing to translate."""
