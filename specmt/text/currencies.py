@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 
 _NAMED = re.compile(
-    r"[\d½¼¾]\S*(?:[ \u00a0](?!(?:auf|für|gegen|je|pro|zu[mr]?)\b)\w+){0,2}[ \u00a0-](?:US-)?(dollar|pfund|yen)(?![^\W_])",
+    r"[\d½¼¾]\S*(?:[ \u00a0](?!(?:auf|für|gegen|je|pro|zu[mr]?)\b)\w+){0,2}"
+    r"[ \u00a0-](?:US-)?(dollar|pfund|yen)(?![^\W_])",
     re.IGNORECASE,
 )
 """A name behind a number, perhaps with other words between."""
