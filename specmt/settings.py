@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from specmt.bundles.bundle import MOST_LENGTH_PENALTY, MOST_TAU, DecodingDefaults
+from specmt.choices import StrategyName
 from specmt.engines.base import AnyEngine
 from specmt.errors import UsageError
 
@@ -94,8 +95,8 @@ class DecodingSettings:
 
     def _check_ranges(self) -> None:
         """Raise a `UsageError` for a value that makes no sense by itself."""
-        if self.strategy not in {"spec", "replay", "ar"}:
-            raise UsageError(f"--strategy: {self.strategy!r} is none of spec, replay, ar")
+        if self.strategy not in set(StrategyName):
+            raise UsageError(f"--strategy: {self.strategy!r} is none of {', '.join(StrategyName)}")
         if min(self.replay_window, self.replay_group) < 1:
             raise UsageError("--replay-window and --replay-group are at least 1")
         if self.replay_window * self.replay_group > _MOST_REPLAYED:

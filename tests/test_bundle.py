@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from pairs import BUNDLE_FILES, DEFAULTS, TINY, random_weights, write_tiny_bundl
 from safetensors.torch import load, save
 from torch import Tensor
 
-from specmt.bundles.bundle import load_bundle
+from specmt.bundles.bundle import TOKENIZER, load_bundle
 from specmt.errors import BundleError
 from specmt.loading import load_translator
 from specmt.translator import Translator
@@ -68,6 +69,12 @@ def test_a_folder_without_a_manifest_is_no_bundle(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(bundle: Path, name: str) -> None:
     (bundle / name).unlink()
     assert message(bundle) == f"{name}: missing; copy the model again"
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(bundle: Path) -> None:
+    (bundle / TOKENIZER).unlink()
+    os.mkfifo(bundle / TOKENIZER)
+    assert message(bundle) == f"{TOKENIZER}: a pipe, not a file"
 
 
 @pytest.mark.parametrize("name", BUNDLE_FILES[1:])

@@ -296,6 +296,8 @@ def _file_digests(values: dict[str, str]) -> dict[str, str]:
 
 
 def _check_file(path: Path, digest: str) -> None:
+    if path.is_fifo():  # which would be waited for
+        raise BundleError(f"{path}: a pipe, not a file")
     try:
         found = file_digest(path)
     except FileNotFoundError:
