@@ -81,3 +81,9 @@ def test_what_no_name_explains_is_left_out(vocabulary: Vocabulary, source: str, 
 )
 def test_names_of_currencies_are_words(source: str, translation: str, signs: list[str]) -> None:
     assert signs_of(source, translation) == signs
+
+
+@pytest.mark.timeout(60)
+def test_long_numbers_take_no_more_than_their_length() -> None:
+    """In quadratic time this would take minutes."""
+    assert signs_of("1" * 500_000 + " 1 a" * 100_000, "") == []

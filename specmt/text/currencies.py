@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 _NAMED = re.compile(
-    r"[\d½¼¾]\S*(?:[ \u00a0](?!(?:auf|für|gegen|je|pro|zu[mr]?)\b)\w+){0,2}"
+    r"(?<![\d.,])[\d½¼¾][\d.,½¼¾]*(?:[ \u00a0](?!(?:auf|für|gegen|je|pro|zu[mr]?)\b)\w+){0,2}"
     r"[ \u00a0-](?:US-)?(dollar|pfund|yen)(?![^\W_])",
     re.IGNORECASE,
 )
@@ -17,8 +17,6 @@ _NAMED = re.compile(
 _SIGNS = {"dollar": "$", "pfund": "£", "yen": "¥"}
 _SAID = {"$": "dollar", "£": "pound", "¥": "yen"}
 """What stands in an English translation that has the word."""
-
-
 _POUNDS = re.compile(r"£[ \u00a0]?(\d+(?:[.,]\d+)*(?:[ \u00a0](?:thousand|[mb]illion))?)")
 
 

@@ -68,7 +68,7 @@ BEGINNINGS = (
     r"|Darum|Davor|Dazu|Dennoch|Derzeit|Deshalb|Deswegen|Endlich|Inzwischen|Jedoch|Manche|Meist(?:ens)?|Niemand|Noch|Oft"
     r"|Schließlich|Schon|Seitdem|Sobald|Solange|Somit|Sonst|Später|Stattdessen|Trotz|Trotzdem|Viele|Vorher|Während|Weder"
     r"|Weitere|Wenig|Wobei|Zudem|Zuerst|Zuletzt|Zunächst"
-    r"|Bin|Bist|Darf|Dürfen|Geht|Gibt|Hab(?:en|t)?|Hast|Hat|Hatten?|Ist|Kann(?:st)?|Könn(?:en|te[nt]?)|Kommst|Kommt|Lass(?:t)?"
+    r"|Bin|Bist|Darf|Dürfen|Geht|Gibt|Hab(?:en|t)?|Hast|Hat|Hatten?|Ist|Kann(?:st)?|Könn(?:en|te[nt]?)|Kommst|Kommt|Lasst?"
     r"|Mag|Möchten?|Muss|Müssen|Seid|Sind|Soll(?:en|te[nt]?)?|War(?:en)?|Werden|Wird|Will|Wollen|Würden?)\b"
 )
 """Words that begin a sentence, and follow no ordinal."""
