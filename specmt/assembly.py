@@ -16,6 +16,7 @@ from specmt.text.guards import LineWarning, without_repeats
 from specmt.text.marks import is_mark, is_single_letter, plain
 from specmt.text.punctuation import begun, bracketed, goes_on_behind, punctuated
 from specmt.text.segmentation import Segment
+from specmt.text.sentences import CARRIER_NAMES
 from specmt.text.vocabulary import EOS_ID, UNK_ID, AnyVocabulary
 
 
@@ -47,7 +48,8 @@ class Part:
 
 def copied(segment: Segment) -> Part:
     """A segment in which nothing can be translated; where there may have been something, it has a warning."""
-    expected = is_mark(segment.text) or is_single_letter(segment.text) or not has_letter(segment.text)
+    text = segment.text
+    expected = is_mark(text) or is_single_letter(text) or text in CARRIER_NAMES or not has_letter(text)
     return Part(segment, (Rendered(_as_it_is(segment), 0.0, warnings=() if expected else (LineWarning.COPIED,)),))
 
 

@@ -24,6 +24,7 @@ from specmt.streams.line_stream import LineStream
 from specmt.text.guards import repeats
 from specmt.text.marks import is_mark, is_single_letter
 from specmt.text.segmentation import Segment, Splitting
+from specmt.text.sentences import CARRIER_NAMES
 from specmt.text.vocabulary import EOS_ID, AnyVocabulary, Vocabulary
 from specmt.translation import Alternative, Translation
 from specmt.tuned import default_settings
@@ -290,7 +291,8 @@ class Translator:
 
     def _request(self, number: int, segment: Segment, guards: bool, reproducible: bool) -> Request | None:
         is_copied = is_single_letter(segment.text) or not self.vocabulary.has_word(segment.ids)
-        if is_mark(segment.text) or (guards and is_copied):
+        is_carrier = self.target_language == "en" and segment.text in CARRIER_NAMES
+        if is_mark(segment.text) or is_carrier or (guards and is_copied):
             return None
         if self.limits.source is not None and len(segment.ids) > self.limits.source:
             return None  # one character, which cannot be split

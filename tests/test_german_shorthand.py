@@ -65,6 +65,14 @@ def test_what_is_none_stays(text: str) -> None:
 def test_addresses_and_codes_stay_as_they_are() -> None:
     line = "Mo.-Fr. auf https://a.de/Mo.-Fr.html und {z.T.}"
     assert SpanFinder(plain_german=True).readable(line) == line.replace("Mo.-Fr. ", "Montag bis Freitag ")
+    for kept in ("[A](a.md?d=Mo-Fr)", '![A](b.png "Mo-Fr")', "[A](text/u.U./a)", "--tage=Mo-Fr #Mo-Fr Mo-Fr/"):
+        assert SpanFinder(plain_german=True).readable(kept) == kept
+
+
+def test_only_the_end_of_the_line_keeps_a_full_stop() -> None:
+    finder = SpanFinder(plain_german=True)
+    assert finder.readable("Das gilt z.T. {name} nicht z. T.") == "Das gilt zum Teil {name} nicht zum Teil."
+    assert finder.readable("Mo.-Fr.<br>nicht am So.") == "Montag bis Freitag<br>nicht am Sonntag."
 
 
 def test_the_model_reads_it_spelt_out() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import pytest
 from protecting import Model, Words, translated
 
+from specmt.protection.carriers import NUMBERS
 from specmt.protection.finding import KINDS, SpanFinder
 from specmt.protection.protection import Protection
 from specmt.protection.spans import Mark, Span, source
+from specmt.text.sentences import CARRIER_NAMES
 
 
 def marks_in(line: str) -> list[str]:
@@ -30,6 +35,9 @@ def marks_in(line: str) -> list[str]:
         (r"\*kein\* und * Punkt * zwei", []),
         ("`*a*` und `[b](c)`", []),
         ("[1] (a) [x](y z)", []),
+        ("Siehe [hier][docs], [da][] und [dort](a 'T').", ["[", "][docs]", "[", "][]", "[", "](a 'T')"]),
+        (r"\[kein Link\](https://a.de) [a\](b)", []),
+        ("__init__ und __main__", []),
     ],
 )
 def test_pairs_of_marks_are_found(line: str, marks: list[str]) -> None:
@@ -40,8 +48,25 @@ def test_pairs_of_marks_are_found(line: str, marks: list[str]) -> None:
 
 
 def test_what_is_between_backticks_is_one_span() -> None:
-    parts = SpanFinder().parts("Rufen Sie `git commit` oder ``a`b`` auf, geht`s?")
-    assert [part.text for part in parts if isinstance(part, Span)] == ["`git commit`"]
+    parts = SpanFinder().parts("Rufen Sie `git commit` oder ``a `b` c`` auf, geht`s?")
+    assert [part.text for part in parts if isinstance(part, Span)] == ["`git commit`", "``a `b` c``"]
+
+
+def test_a_sentence_may_end_within_marks() -> None:
+    model = Model(lambda text: f"<{text}>")
+    (one,) = translated(Protection(Words(), language="de"), ["Das ist **gut!** Bitte geh."], model)
+    assert one.text.endswith("<Bitte geh.>") and ["Das ist gut!"] in model.calls
+
+
+@pytest.mark.parametrize(
+    ("line", "carriers"),
+    [("Es sind **%d** Hunde", NUMBERS), ("<b>5</b> Hunde", NUMBERS), ("**{x}** ja", CARRIER_NAMES)],
+)
+def test_emphasised_numbers_travel_as_numbers(line: str, carriers: Sequence[str]) -> None:
+    model = Model(lambda text: re.sub("%d|5|{x}", "some", text))
+    translated(Protection(Words()), [line], model)
+    sent = [word for call in model.calls for text in call for word in text.split()]
+    assert {*sent} & {*NUMBERS, *CARRIER_NAMES} and {*sent} & {*carriers}
 
 
 ENGLISH = {"Das ist nicht wichtig": "This is not important", "nicht": "not", "Siehe hier": "See here", "hier": "here"}

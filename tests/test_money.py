@@ -47,7 +47,13 @@ def test_what_is_an_amount_is_told_from_what_stands_beside_it(line: str, expecte
     ],
 )
 def test_signs_are_set_right(amounts: dict[str, str], said: str, expected: str) -> None:
-    assert set_right(amounts, said) == expected
+    assert set_right(amounts, [], said) == expected
+
+
+def test_other_spans_stay_as_they_are() -> None:
+    others = ["https://a.de/?id=20", "[20]", "preis-20.txt", '<b id="20">', "`x = 20`"]
+    said = " 20 ".join(["", *others, ""])
+    assert set_right({"20": "€"}, others, said) == " €20 ".join(["", *others, ""])
 
 
 @pytest.mark.parametrize(
@@ -65,4 +71,4 @@ def test_thousands_of_amounts_take_no_more_than_their_length() -> None:
     numbers = [str(number) for number in range(100_000, 160_000)]
     amounts = amounts_in(SpanFinder().parts(" €, ".join([*numbers, ""])))
     assert amounts["100000"] == "€" and len(amounts) == len(numbers)
-    assert set_right(amounts, ", ".join(numbers)).count("€") == len(numbers)
+    assert set_right(amounts, [], ", ".join(numbers)).count("€") == len(numbers)

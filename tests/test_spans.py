@@ -54,6 +54,14 @@ from specmt.protection.terminology import Terminology, read_terminology
         ("ab12cd 9f86d081884c 12monatige Covid19 a1b2", ["ab12cd", "9f86d081884c"]),
         ("3f2504e0-4f89-11d3-9a0c-0305e82c3301", ["3f2504e0-4f89-11d3-9a0c-0305e82c3301"]),
         ("MAX_SIZE get_user() f(x)", ["MAX_SIZE", "get_user()"]),
+        (
+            "String.format() std::vector :warning: um 10:30:a $HOME/.config/a.toml",
+            ["String.format()", "std::vector", ":warning:", "10:30", "$HOME/.config/a.toml"],
+        ),
+        (
+            "C:\\Eigene Dateien\\Neuer Text\\brief.docx und C:\\a",
+            ["C:\\Eigene Dateien\\Neuer Text\\brief.docx", "C:\\a"],
+        ),
         ("Kunden_innen Leser_in ein_e jede_m Der_die Mitarbeiter_innenversammlung", []),
         ("iPhone eBay mRNA macOS getName aLongName", ["iPhone", "eBay", "mRNA", "macOS", "getName", "aLongName"]),
         ("eMail GmbH pH kollegInnen lehrerIn amMontag gingNach", []),

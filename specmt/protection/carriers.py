@@ -89,7 +89,7 @@ class Attempt:
             return text
         by_form = {form: carrier for carrier in self.carried for form in {carrier, *forms(carrier)}}
         longest_first = "|".join(map(re.escape, sorted(by_form, key=len, reverse=True)))
-        pattern = re.compile(rf"(?<![^\W_])({longest_first})((?<=\d){ENDING})?(?![^\W_])")
+        pattern = re.compile(rf"(?<![^\W_])({longest_first})((?<=\d){ENDING})?(?![^\W_])([.!?]?)")
         found = [by_form[match[1]] for match in pattern.finditer(text)]
         if sorted(found) != sorted(self.carried) or self._positional(found) != self._positional(self.carried):
             return None
@@ -101,11 +101,13 @@ class Attempt:
     def _filled(self, span: Span, match: re.Match[str]) -> str:
         """What takes a carrier's place: an ordinal has its own ending, what is none has no ending.
 
-        An element whose text was its own carrier takes that between its tags.
+        An element whose text was its own carrier takes that between its tags; one that ends a sentence has its own end.
         """
         if isinstance(span, Element) and span.around and self._is_own_carrier(span):
-            return match[0].join(span.around)
-        return with_ending(span.target) if match[2] and span.target.isdecimal() else span.target
+            return match[1].join(span.around) + match[3]
+        if isinstance(span, Element) and span.sentence_end and not self._is_own_carrier(span):
+            return span.target
+        return (with_ending(span.target) if match[2] and span.target.isdecimal() else span.target) + match[3]
 
     def _is_own_carrier(self, element: Element) -> bool:
         return bool(element.translated) and element.translated in self.carried
@@ -146,6 +148,7 @@ class Carriers:
             else:
                 pools = [free[kind] for kind in _kinds(part, line, "".join(texts[-1:]), number)]
                 sent, said = next((pool.pop(0) for pool in pools if pool), ("", ""))
+                sent += part.sentence_end if isinstance(part, Element) and sent else ""
             if not said or said in carried:
                 return None
             texts.append(sent)
@@ -164,7 +167,7 @@ class Carriers:
 
 def _kinds(span: Span, line: ProtectedLine, before: str, attempt: int) -> Sequence[str]:
     """What may carry a span, the best first, given the text before it."""
-    if isinstance(span, Placeholder) and span.is_count and attempt < _BY_NUMBERS:
+    if isinstance(span, Placeholder | Element) and span.is_count and attempt < _BY_NUMBERS:
         return "numbers", "names"
     if not isinstance(span, Number):
         return ("names",)

@@ -11,7 +11,7 @@ from specmt.errors import UsageError
 from specmt.protection import ordinals
 from specmt.protection.markdown import emphases_in, links_in
 from specmt.protection.patterns import ENTITY, FORMAT, PATTERNS, TRIGGER
-from specmt.protection.spans import Mark, Number, Parts, Placeholder, Span
+from specmt.protection.spans import Mark, Number, Parts, Placeholder, Span, taken
 from specmt.protection.terminology import Terminology
 
 KINDS = ("url", "email", "tag", "placeholder", "file", "code", "number")
@@ -83,32 +83,34 @@ class SpanFinder:
 
     def _plainly(self, line: str) -> str:
         """A line with its times and shorthand written plainly, but not within other spans than numbers."""
-        rewritings: list[Callable[[str, bool], str]] = []
         if _MAY_HAVE_SHORTHAND.search(line):
             from specmt.protection.german_shorthand import spelt_out
 
-            rewritings.append(lambda text, _: spelt_out(text))
+            line = self._rewritten(line, lambda text, _, ends_line: spelt_out(text, ends_line))
         if _MAY_HAVE_TIMES.search(line):
             from specmt.protection.german_times import written_plainly
 
-            rewritings.append(written_plainly)
-        for rewrite in rewritings:
-            made, end = list[str](), 0
-            for match in self._pattern.finditer(line):
-                if match.lastgroup != "number":
-                    made += [rewrite(line[end : match.start()], not end), match[0]]
-                    end = match.end()
-            line = "".join([*made, rewrite(line[end:], not end)])
+            line = self._rewritten(line, lambda text, begins_line, _: written_plainly(text, begins_line))
         return line
+
+    def _rewritten(self, line: str, rewrite: Callable[[str, bool, bool], str]) -> str:
+        """A line with its text rewritten, given whether it begins and ends the line; spans but numbers stay."""
+        others = [match.span() for match in self._pattern.finditer(line) if match.lastgroup != "number"]
+        made, end = list[str](), 0
+        for begin, behind in sorted([*others, *chain(*links_in(line))]):
+            if begin >= end:
+                made += [rewrite(line[end:begin], not end, False), line[begin:behind]]
+                end = behind
+        return "".join([*made, rewrite(line[end:], not end, True)])
 
     def parts(self, line: str) -> Parts:
         """A line as text and spans in turn."""
         found = list(self._marks(line))
-        taken = _taken(line, ((begin, end) for begin, end, _ in found))
+        inside = taken(line, ((begin, end) for begin, end, _ in found))
         found += [
             (*match.span(), self._span(line, match))
             for match in self._pattern.finditer(line)
-            if not any(taken[slice(*match.span())])
+            if not any(inside[slice(*match.span())])
         ]
         parts: Parts = []
         end = 0
@@ -124,10 +126,10 @@ class SpanFinder:
         links, emphases = list(links_in(line)), list(emphases_in(line))
         if not (links or emphases):
             return
-        taken = _taken(line, (match.span() for match in self._pattern.finditer(line)))
-        pairs = [link for link in links if not taken[link.opening[0]]]
-        addresses = _taken(line, chain(*pairs))
-        pairs += [one for one in emphases if not any(taken[begin] or addresses[begin] for begin, _ in one)]
+        inside = taken(line, (match.span() for match in self._pattern.finditer(line)))
+        pairs = [link for link in links if not inside[link.opening[0]]]
+        addresses = taken(line, chain(*pairs))
+        pairs += [one for one in emphases if not any(inside[begin] or addresses[begin] for begin, _ in one)]
         for number, pair in enumerate(pairs):
             for (begin, end), opens in ((pair.opening, True), (pair.closing, False)):
                 yield begin, end, Mark(line[begin:end], line[begin:end], pair=number, opens=opens)
@@ -144,14 +146,6 @@ class SpanFinder:
         if kind == "placeholder":
             return Placeholder(text, text, is_count=_is_count(text, behind))
         return Span(text, self._terminology.target(text) if kind == "term" and self._terminology else text, kind)
-
-
-def _taken(line: str, places: Iterable[tuple[int, int]]) -> bytearray:
-    """For each character of a line, whether it is in one of the places, given by their ends."""
-    taken = bytearray(len(line))
-    for begin, end in places:
-        taken[begin:end] = b"\1" * (end - begin)
-    return taken
 
 
 def _is_count(placeholder: str, behind: str) -> bool:

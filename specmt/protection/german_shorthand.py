@@ -7,6 +7,7 @@ says for one word (`inkl.`) is in `text.abbreviations`, which knows nothing of n
 from __future__ import annotations
 
 import re
+from functools import partial
 
 _WEEKDAYS = {
     "Mo": "Montag",
@@ -20,7 +21,7 @@ _WEEKDAYS = {
 _DAY = rf"(?:{'|'.join(_WEEKDAYS)})\b\.?"
 _MONTH = r"(?:(?:0?[1-9]|1[0-2])\.|Jan|Feb|Mär|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez)"
 _BETWEEN = r"\s?[-–—/,+&]\s?|\s(?:bis|und|u\.|oder)\s"
-_DAYS = re.compile(rf"(?<![\w.-]){_DAY}(?:(?:{_BETWEEN}){_DAY})+(?![\w-])")
+_DAYS = re.compile(rf"(?<![\w.=#/-]){_DAY}(?:(?:{_BETWEEN}){_DAY})+(?![\w/-])")
 """Several: `Mo.-Fr.`, `Mo, Di und Do`."""
 _DAY_OF_DATE = re.compile(rf"(?<![\w.-])(?!Fr\.\s+\d)({_DAY})(?=,?\s+(?:(?:den|der|dem)\s+)?\d{{1,2}}\.\s?{_MONTH})")
 """`Fr. 2.10` is a price in Switzerland."""
@@ -73,16 +74,21 @@ _EXAMPLE = re.compile(r"(?<=\()z\. ?B\.(?=\s(?!\S*\d))")
 """Behind a parenthesis, before words; elsewhere models know it."""
 
 
-def spelt_out(text: str) -> str:
-    """A German text with its shorthand spelt out; other text as it is."""
+def spelt_out(text: str, ends_line: bool = True) -> str:
+    """A German text with its shorthand spelt out; other text as it is.
+
+    Args:
+        ends_line: whether nothing stands behind it: then the full stop at its end is the sentence's as well.
+    """
+    end = partial(_end, ends_line)
     text = _NO_CENTS.sub("", text)
     text = _DAILY.sub("täglich", _HOW_OFTEN.sub(lambda match: f"{_TIMES[int(match[1])]}mal", text))
-    text = _DAYS.sub(_several, text)
+    text = _DAYS.sub(lambda match: _several(match) + end(match), text)
     text = _DAY_OF_DATE.sub(lambda match: _named(match[1]), text)
     text = _DAY_WITH_TIME.sub(lambda match: _named(match[0]), text)
-    text = _DAY_BEHIND.sub(lambda match: match[1] + _named(match[2]) + _end(match), text)
+    text = _DAY_BEHIND.sub(lambda match: match[1] + _named(match[2]) + end(match), text)
     text = _EXAMPLE.sub("zum Beispiel", text)
-    return _FOR_WORDS.sub(lambda match: _words(match[0]) + _end(match), text)
+    return _FOR_WORDS.sub(lambda match: _words(match[0]) + end(match), text)
 
 
 def _named(day: str) -> str:
@@ -93,9 +99,9 @@ def _several(match: re.Match[str]) -> str:
     """`Montag bis Freitag` for `Mo.-Fr.`, `Montag, Dienstag und Donnerstag` for `Mo, Di u. Do`."""
     parts = re.split(rf"({_BETWEEN})", match[0])
     if len({_named(day) for day in parts[::2]}) < len(parts[::2]):
-        return match[0]  # `So & So`
+        return match[0].removesuffix(".")  # `So & So`
     named = (_named(part) if place % 2 == 0 else _JOINTS.get(part.strip(), part) for place, part in enumerate(parts))
-    return _COMMA.sub(", ", "".join(named)) + _end(match)
+    return _COMMA.sub(", ", "".join(named))
 
 
 def _words(letters: str) -> str:
@@ -103,6 +109,6 @@ def _words(letters: str) -> str:
     return words[0].upper() + words[1:] if letters[0].isupper() else words
 
 
-def _end(match: re.Match[str]) -> str:
-    """The full stop that ends a text, where that of an abbreviation did."""
-    return "." if match[0].endswith(".") and match.end() == len(match.string.rstrip()) else ""
+def _end(ends_line: bool, match: re.Match[str]) -> str:
+    """The full stop that ends a line, where that of an abbreviation did."""
+    return "." if ends_line and match[0].endswith(".") and match.end() == len(match.string.rstrip()) else ""

@@ -166,11 +166,17 @@ def _sentences(parts: Parts, language: str) -> Iterator[str]:
     text = "".join(map(source, parts))
     if not text:
         return
-    masked = "".join(source(part) if isinstance(part, (str, Number)) else "X" * len(part.text) for part in parts)
+    masked = "".join(source(part) if isinstance(part, (str, Number)) else _masked(part) for part in parts)
     begin = 0
     for sentence in sentences_of(language, masked) if language else [masked]:
         yield text[begin : begin + len(sentence)]
         begin += len(sentence)
+
+
+def _masked(span: Span) -> str:
+    """As many letters as a span has, but for the end of a sentence in an element."""
+    end = span.sentence_end if isinstance(span, Element) else ""
+    return "X" * (len(span.text) - len(end)) + end
 
 
 def _leading_space(text: str) -> str:

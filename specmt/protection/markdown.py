@@ -10,7 +10,8 @@ _EMPHASIS = tuple(
     re.compile(rf"(?<![\w{edge}\\])({mark})(?=[^\s{edge}])(?:(?!\1).)+?(?<=[^\s{edge}\\])(\1)(?![\w{edge}])")
     for edge, mark in (("*", r"\*{1,3}"), ("_", "_{1,3}"), ("~", "~~"))
 )
-_LINK = re.compile(r"(!?\[)[^\[\]]{1,1000}(\]\((?>(?:[^()\s]|\([^()\s]{0,500}\)){1,2000})(?:\s\"[^\"]{0,500}\")?\))")
+_ADDRESS = r"\((?>(?:[^()\s]|\([^()\s]{0,500}\)){1,2000})(?:\s(?:\"[^\"]{0,500}\"|'[^']{0,500}'))?\)"
+_LINK = re.compile(rf"(?<!\\)(!?\[)[^\[\]]{{1,1000}}(?<!\\)(\](?:{_ADDRESS}|\[[^\[\]]{{0,200}}\]))")
 _MAY_STAND_IN = re.compile(r"[*_~][^\s*_~]")
 
 
@@ -23,7 +24,7 @@ class Pair(NamedTuple):
 
 def links_in(line: str) -> Iterator[Pair]:
     """The marks of a line's links and pictures."""
-    if "](" in line:
+    if "](" in line or "][" in line:
         yield from map(_pair, _LINK.finditer(line))
 
 

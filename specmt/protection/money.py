@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from specmt.protection.spans import Number, Parts, source
+from specmt.protection.spans import Number, Parts, covered, source
 
 _NUMERAL = re.compile(r"(?<![\w.,:/])\d+(?:[.,:/'’]\d+)*")
 _BLANK = "[ \u00a0]?"
@@ -55,10 +55,17 @@ def _may_be_one(behind: str, following: str | None) -> bool:
     return bool(_UNCLEAR.match(behind) or joins or (following is None and _ONE_OF_MORE.fullmatch(behind)))
 
 
-def set_right(amounts: Mapping[str, str], text: str) -> str:
-    """An English text in which numbers have the signs of `amounts`, and those that are no amounts have none."""
+def set_right(amounts: Mapping[str, str], others: Iterable[str], text: str) -> str:
+    """An English text in which numbers have the signs of `amounts`, and those that are no amounts have none.
+
+    Args:
+        others: spans that are no numbers; those in them stay.
+    """
+    inside = covered(text, others)
     made, end = list[str](), 0
     for match in _NUMERAL.finditer(text):
+        if inside[match.start()]:
+            continue
         gap, end = text[end : match.start()], match.end()
         before, behind = _SIGN_BEFORE.search(gap), _SIGN_BEHIND.match(text, end)
         wanted = amounts.get(match[0])

@@ -38,7 +38,8 @@ _CODES = (
     rf"[A-Za-z]{{1,3}}{_RAISED_OR_LOWERED}+[A-Za-z\d]{{0,4}}",  # `a²`, `H₂O`
     r"(?!eMails?\b)(?:[a-z]|mac|get|set|is|has|on|to)[A-Z][A-Za-z\d]+",  # `iPhone`, `getName`
     r"(?!\w*In(?:nen)?\b)[a-z]+(?:[A-Z][a-z\d]+){2,}",  # `aLongName`
-    r"[A-Za-z]\w*\(\)",
+    r"(?>(?:[A-Za-z]\w*\.)*)[A-Za-z]\w*\(\)|[A-Za-z]\w*(?>(?:::\w+)+)|:[a-z][a-z_]{1,30}:",
+    r"__(?:all|call|class|dict|doc|enter|eq|exit|file|hash|init|iter|len|main|mocks|name|new|next|repr|str|tests)__",
     r"[A-Za-z](?!\w*_(?:innen\w*|in|[emnrs]|das|der|die)\b)[^\W_]*_\w*[^\W_]",  # `a_name`, not `Schüler_innen`
 )
 _OPTION = (
@@ -51,7 +52,7 @@ _UNIT = r"x%|(?:(?:[KMGT]i?)?B|px|[kcm]?m|m?s|h)\b"
 ENTITY = r"&(?:[A-Za-z]\w*|#\d+);"
 PATTERNS = {
     "tag": (
-        r"(?<!\\)(?:(?:\\[nrt]){2,}|\\[nrt](?=[A-ZÄÖÜ\d\s]|$))"  # not in `C:\neu`
+        r"(?<!\\)(?:(?:\\[nrt]){2,}|\\[nrt](?=[A-ZÄÖÜ\d\s*_~`#\[-]|$))"  # not in `C:\neu`
         r"|\{\\[^{}\s]{1,40}\}"  # of subtitles
         r"|<!--(?:(?!<!--).)*?-->|</?[A-Za-z][\w:-]*(?:\s(?>(?>\"[^\"<]*\"|'[^'<]*'|[^<>])*))?/?>"
     ),
@@ -65,14 +66,14 @@ PATTERNS = {
         r"|\{\s?[\w.\[\]#-]*(?:![rsa])?(?::[^{}\s]*)?\s?\}"
         rf"|(?<![\d%])%(?:(?:\(\w+\)|\d{{1,3}}\$){FORMAT}{_CONVERSION}"
         rf"|{FORMAT}(?:{_CONVERSION}(?!\w)|[sdf](?={_UNIT})))(?:%%)?"
-        r"|(?<![\w%])%[A-Z_][A-Z0-9_]*%|(?<![\w%])%\d+(?!\w)|\$[A-Za-z_]\w*"
+        r"|(?<![\w%])%[A-Z_][A-Z0-9_]*%|(?<![\w%])%\d+(?!\w)|\$[A-Za-z_]\w*(?:/[\w.+@~-]*\w)*"
         rf"|{ENTITY}"
-        r"|(?<![\w`\\])(?P<ticks>`{1,2})(?![\s`])[^`]{1,1000}(?<=\S)(?P=ticks)(?![\w`])"
+        r"|(?<![\w`\\])(?:`(?![\s`])[^`]{1,1000}(?<=\S)`|``(?!`)(?>(?:[^`]|`(?!`)){1,1000})``)(?![\w`])"
         r"|(?<![\w.,])\d++(?>(?:[.,]\d++)*)%%|%%"
     ),
     "file": (
         r"(?<![\w/\\.~+-])(?:"
-        rf"(?:[A-Za-z]:\\|\\\\(?=\w)|~/|\.{{1,2}}[/\\](?=\w))(?>(?:{_NAME}[/\\])*(?:{_NAME})?)"
+        rf"(?:[A-Za-z]:\\|\\\\(?=\w)|~/|\.{{1,2}}[/\\](?=\w))(?>(?:{_NAME}(?:(?: {_NAME}){{0,3}}\\|/))*(?:{_NAME})?)"
         rf"|(?!(?:/[A-ZÄÖÜ][a-zäöüß]+)+(?![\w./]))(?>(?:/{_NAME}){{2,}})/?"  # not `/Vater/Kind`
         rf"|[.\w](?>[\w.+~/\\-]*?\.{_EXTENSION}(?!\w|\.\w|-\w)))"
     ),
@@ -89,5 +90,7 @@ PATTERNS = {
 Groups are repeated in `(?>…)`, not by `*+` or `++`: those take in a part of one repetition too many in Python 3.11.2,
 that of Debian 12 (python/cpython#106052).
 """
-TRIGGER = re.compile(rf"[\d\\<@{{%$&#_`]|{FRACTION}|{_RAISED_OR_LOWERED}|://|\.[A-Za-z]|/\.?\w|\(\)|--[a-z]|[a-z][A-Z]")
+TRIGGER = re.compile(
+    rf"[\d\\<@{{%$&#_`]|{FRACTION}|{_RAISED_OR_LOWERED}|://|\.[A-Za-z]|/\.?\w|\(\)|--[a-z]|[a-z][A-Z]|:[:a-z]"
+)
 """What stands in every span but a term; a line without is told from others fast."""

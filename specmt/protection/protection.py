@@ -170,7 +170,8 @@ class Protection:
             from specmt.protection import money
 
             if amounts := money.amounts_in(parts):
-                translation = rewritten(translation, partial(money.set_right, amounts))
+                others = {span.target for span in spans if not (isinstance(span, Number) and span.target[0] != "[")}
+                translation = rewritten(translation, partial(money.set_right, amounts, others))
         if times := [span.time for span in spans if isinstance(span, Number) and span.time]:
             from specmt.protection.clock import set_right
 
@@ -197,7 +198,8 @@ def _element(parts: Parts, content: str, translation: Translation) -> Element:
 
     made = rewritten(translation, lambda text: opening + with_spaces_of(inner, as_content(text)) + closing)
     holds_positional = any(isinstance(part, Span) and part.is_positional for part in between)
-    element = Element(opening + inner + closing, made.text, "element", made, holds_positional)
+    is_count = len(said) == 1 and (isinstance(said[0], Number) or getattr(said[0], "is_count", False))
+    element = Element(opening + inner + closing, made.text, "element", made, holds_positional, is_count)
     if len(between) != 1 or not content:
         return element
     before, _, behind = inner.partition(content)

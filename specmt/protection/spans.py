@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -123,6 +123,8 @@ class Element(Span):
     made: Translation = field(compare=False)
     """The translation that is the target, with its alternatives."""
     holds_positional: bool
+    is_count: bool = False
+    """Whether its text is a number, or stands for one."""
     content: str = ""
     """What is between the tags, if it is text alone or one span."""
     translated: str = ""
@@ -134,6 +136,11 @@ class Element(Span):
     def is_positional(self) -> bool:
         """See `Span`: whether something in it is."""
         return self.holds_positional
+
+    @property
+    def sentence_end(self) -> str:
+        """The mark with which its content ends a sentence, if it does."""
+        return self.content[-1:] if self.content.endswith((".", "!", "?")) else ""
 
 
 def _is_whole(text: str, begin: int, end: int, is_term: bool) -> bool:
@@ -160,6 +167,25 @@ def source(part: str | Span) -> str:
 def target(part: str | Span) -> str:
     """A part as it must stand in the translation, where it is a span."""
     return part.target if isinstance(part, Span) else part
+
+
+def taken(text: str, places: Iterable[tuple[int, int]]) -> bytearray:
+    """For each character of a text, whether it is in one of the places, given by their ends."""
+    inside = bytearray(len(text))
+    for begin, end in places:
+        inside[begin:end] = b"\1" * (end - begin)
+    return inside
+
+
+def covered(text: str, parts: Iterable[str]) -> bytearray:
+    """For each character of a text, whether it is in one of the parts, wherever these stand."""
+    places = []
+    for part in set(parts):
+        begin = text.find(part)
+        while begin >= 0:
+            places.append((begin, begin + len(part)))
+            begin = text.find(part, begin + len(part))
+    return taken(text, places)
 
 
 def lacking(text: str, wanted: Sequence[Span], spans: Sequence[Span]) -> list[Span]:
