@@ -87,7 +87,7 @@ class Pipeline(ABC):
             raise UsageError(f"--stage {only}: expected one of {', '.join(names)}")
         check_destination(self.bundle)
         on_gpu = driver.on_gpu(self.config.runtime)  # refuses one that is not there
-        for notice in self._doubts(on_gpu):
+        for notice in self._doubts([only] if only else names, on_gpu):
             self.reporter.announce(notice)
         self.data.check()
         if (pair := self.check_start()) and pair != self.data.languages:
@@ -98,15 +98,16 @@ class Pipeline(ABC):
                     self._complete(stage, restart)
         return self.bundle if only in {None, "evaluate"} else self.folder(str(only))
 
-    def _doubts(self, on_gpu: bool) -> Iterator[str]:
-        """Settings that can hardly be meant."""
+    def _doubts(self, stages: Iterable[str], on_gpu: bool) -> Iterator[str]:
+        """Settings of some stages that can hardly be meant."""
         config, flags = self.config, cpu_flags()
-        if config.runtime.bf16 and not on_gpu and flags is not None and not flags & _BF16:
+        trained = {"verifier": config.verifier, "refine": config.refinement, "drafter": config.drafter}
+        sections = [(name, trained[name]) for name in stages if trained.get(name)]
+        if sections and config.runtime.bf16 and not on_gpu and flags is not None and not flags & _BF16:
             yield "runtime.bf16: this processor has no bfloat16 arithmetic, and is slower with it"
-        trained = {"verifier": config.verifier, "refinement": config.refinement, "drafter": config.drafter}
-        for name, section in trained.items():
+        for name, section in sections:
             if section and section.optimizer.warmup_updates >= section.optimizer.max_updates:
-                yield f"{name}.optimizer: training ends before the learning rate has risen: see warmup_updates"
+                yield f"{name}: training ends before the learning rate has risen: see warmup_updates"
 
     def _complete(self, stage: Stage, restart: bool) -> None:
         digests = Digests()
