@@ -31,15 +31,18 @@ if TYPE_CHECKING:
     from specmt.translator import Translator
 
 
-def _default_strategies(translator: Translator) -> list[str]:
+def _asked(translator: Translator, strategies: str | None) -> list[str]:
+    """The strategies that were given, else those that make sense."""
+    if strategies is not None:
+        return [name.strip() for name in strategies.split(",")]
     return ["ar", "beam5", *(["spec-strict", "spec"] if translator.has_drafter else [])]
 
 
-def _take(translator: Translator, model: Path, given: Mapping[str, Any]) -> None:
+def _take(translator: Translator, model: Path, strategies: Sequence[str], given: Mapping[str, Any]) -> None:
     """Have a translator draft and verify as was asked for.
 
     Raises:
-        UsageError: values that no manifest may have, for strict decoding, or without a drafter.
+        UsageError: values that no manifest may have, for strict decoding, without a drafter, or read by no strategy.
     """
     if given and not translator.has_drafter:
         raise UsageError(f"--draft-length, --beta and --tau are for drafts, and {model} has no drafter")
@@ -51,6 +54,7 @@ def _take(translator: Translator, model: Path, given: Mapping[str, Any]) -> None
         raise UsageError(
             "--beta and --tau are for relaxed decoding: give --beta 2 or more; spec-strict is strict anyway"
         )
+    _check_needed(strategies, given)
 
 
 def _check_needed(strategies: Sequence[str], given: Mapping[str, Any]) -> None:
@@ -107,9 +111,8 @@ def evaluate(
     translator = load(model, engine, device, precision, threads)
     options = {"draft_length": draft_length, "beta": beta, "tau": tau}
     given = {name: value for name, value in options.items() if value is not None}
-    _take(translator, model, given)
-    asked = _default_strategies(translator) if strategies is None else [name.strip() for name in strategies.split(",")]
-    _check_needed(asked, given)
+    asked = _asked(translator, strategies)
+    _take(translator, model, asked, given)
     result = measuring.evaluate(
         translator,
         [pair.source for pair in pairs],
