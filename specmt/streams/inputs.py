@@ -7,6 +7,7 @@ import math
 import os
 import stat
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -124,7 +125,7 @@ class _KeyTwiceError(ValueError):
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) < len(pairs):
-        twice = next(key for place, (key, _) in enumerate(pairs) if any(key == other for other, _ in pairs[:place]))
+        (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
         raise _KeyTwiceError(f"the key {printable(twice)!r} stands there twice")
     return record
 
